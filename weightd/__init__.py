@@ -1,0 +1,9 @@
+"""weightd: a node-local cache for model weights, within a byte budget.
+
+The floors, from the ground up, are ``errors``, ``units``, ``model`` and
+``failpoints``; ``ledger`` and ``store``; ``cache`` and ``wire``; ``api``
+and ``settings``; ``daemon``; ``cli``.  A module imports from floors below
+its own only; ``lint-imports`` checks it.
+"""
+
+__version__ = "0.1.0"
