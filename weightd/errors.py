@@ -19,7 +19,7 @@ from weightd.units import format_bytes
 
 
 class HolderFigures(NamedTuple):
-    """Who keeps bytes from being evicted, as an answer names them (times in seconds since the epoch)."""
+    """Who keeps bytes from being evicted; times are in seconds since the epoch."""
 
     holder: str
     key: str

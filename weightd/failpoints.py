@@ -46,8 +46,9 @@ def unarmed(name: str) -> None:
 
 
 def from_environment(environ: Mapping[str, str]) -> Reach:
-    """Arm what ``WEIGHTD_FAILPOINT=NAME[:COUNT]`` names: die by SIGKILL when reached for the COUNTth time.
+    """Arm what ``WEIGHTD_FAILPOINT=NAME[:COUNT]`` names.
 
+    The process dies by SIGKILL when that point is reached for the COUNTth time.
     Raises ValueError for a name that is not in `NAMES`.
     """
     setting = environ.get(VARIABLE)

