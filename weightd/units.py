@@ -10,8 +10,22 @@ import re
 from decimal import Decimal
 from typing import Final
 
-_DECIMAL: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
-_BINARY: Final = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50}
+_DECIMAL: Final[dict[str, int]] = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "pb": 10**15,
+}
+_BINARY: Final[dict[str, int]] = {
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "pib": 2**50,
+}
 _BYTE_UNITS: Final = _DECIMAL | _BINARY
 _SECONDS: Final[dict[str, int | Decimal]] = {
     "": 1,
@@ -51,7 +65,7 @@ def parse_duration(text: str) -> float:
     factor = _SECONDS.get(unit.lower())
     if factor is None:
         raise ValueError(f"{text!r} is not {DURATION_FORM}")
-    return float(number * Decimal(factor))
+    return float(number * factor)
 
 
 def parse_share(text: str, whole: int) -> int:

@@ -1,0 +1,27 @@
+"""Every byte of the budget: who has it, who is promised it, who may lose it.
+
+The ledger is pure.  It reads no clock (``now`` is an argument), touches no
+disk and takes no lock; it decides, and the cache acts.  Each call either
+changes the books completely or raises and changes nothing.
+"""
+
+from weightd.ledger.entries import Doomed, Pinning, Reservation, Succession, Usage
+from weightd.ledger.generations import Generation, IllegalMove, Standing
+from weightd.ledger.ledger import Ledger
+from weightd.ledger.planning import Room
+from weightd.ledger.policy import LeastRecentlyUsed, Policy
+
+__all__ = [
+    "Doomed",
+    "Generation",
+    "IllegalMove",
+    "LeastRecentlyUsed",
+    "Ledger",
+    "Pinning",
+    "Policy",
+    "Reservation",
+    "Room",
+    "Standing",
+    "Succession",
+    "Usage",
+]

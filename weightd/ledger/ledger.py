@@ -1,0 +1,507 @@
+"""The books: reserve, commit, release, pin, unpin, touch, expire, evict.
+
+Two sums never pass the budget (DESIGN, rule 1).  *Promised*: blobs on disk
+plus reservations; `Ledger.reserve` keeps it.  *On disk*: blobs plus what
+granted arrivals may write plus doomed bytes; `Ledger.grant` keeps it, so an
+arrival begins to write only when its victims' bytes are really gone.
+
+An eviction has two steps, because only the kernel knows who has a file mapped.
+``reserve`` names victims, which are then LEAVING: neither answered nor
+forgotten.  The cache seizes them on disk, and tells `Ledger.evicted`, or
+`Ledger.refused`, after which they stand where they stood.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from weightd.errors import (
+    Blocked,
+    HolderFigures,
+    InUse,
+    NotPinned,
+    NotResident,
+    Pinned,
+)
+from weightd.ledger.entries import Doomed, Pinning, Reservation, Succession, Usage
+from weightd.ledger.generations import Generation, IllegalMove, Standing
+from weightd.ledger.pins import PinBook, holder_figures
+from weightd.ledger.planning import Books, Room, plan_victims
+from weightd.ledger.policy import LeastRecentlyUsed, Policy
+from weightd.ledger.shelf import Shelf
+from weightd.model import Blob, Digest, GenerationId, Key, Pin
+
+HOLDERS_NAMED: Final = 50
+"""How many holders a refusal names at most."""
+
+STORY_LENGTH: Final = 200
+"""How many of the last stimuli are kept for the message of a failed check."""
+
+
+class Ledger:
+    """A byte budget with pins, on paper.
+
+    The figures of a node with 300 GB for weights:
+
+    >>> from weightd.model import Blob, Key
+    >>> GB = 10**9
+    >>> def put(ledger, name, size, now):
+    ...     blob = Blob(inode=now, sha256=name, bytes=size * GB)
+    ...     return [str(v.key) for v in ledger.admit(Key(name), f"{name}-1", (blob,), now)]
+    >>> ledger = Ledger(capacity=300 * GB)
+    >>> put(ledger, "llama-70b", 140, 1), put(ledger, "mixtral", 90, 2)
+    ([], [])
+    >>> ledger.usage().used // GB
+    230
+    >>> ledger.use(Key("llama-70b"), 3).hits
+    1
+    >>> put(ledger, "qwen-72b", 145, 4)
+    ['mixtral']
+    >>> sorted(str(key) for key in ledger.keys()), ledger.usage().used // GB
+    (['llama-70b', 'qwen-72b'], 285)
+    >>> ledger.pin("replica-1", Key("llama-70b"), 5).created
+    True
+    >>> put(ledger, "falcon", 200, 6)
+    Traceback (most recent call last):
+    weightd.errors.Blocked: 200 GB do not fit now: 15 GB free, 145 GB evictable, 140 GB pinned \
+or in use, 0 B arriving. Held by replica-1. Wait for a replica to drain, or place this one on \
+another node.
+    >>> put(ledger, "grok", 400, 7)
+    Traceback (most recent call last):
+    weightd.errors.TooLarge: 400 GB can never fit a budget of 300 GB (400000000000 > 300000000000 \
+bytes). Raise the capacity, or place this model on another node; trying again will not help.
+    >>> sorted(str(key) for key in ledger.keys())
+    ['llama-70b', 'qwen-72b']
+    """
+
+    def __init__(self, capacity: int, policy: Policy | None = None) -> None:
+        self.capacity = capacity
+        self.story: deque[tuple[object, ...]] = deque(maxlen=STORY_LENGTH)
+        self._shelf = Shelf(LeastRecentlyUsed() if policy is None else policy)
+        self._pins = PinBook()
+        self._reservations: set[Reservation] = set()
+        self._reserved = 0
+        self._granted = 0
+        self._doubted: list[Generation] = []
+
+    # -- What there is ---------------------------------------------------------
+
+    def current(self, key: Key) -> Generation | None:
+        """The generation that a lookup of ``key`` answers, without counting a use."""
+        return self._shelf.current.get(key)
+
+    def generation(self, id: GenerationId) -> Generation | None:
+        """The generation ``id`` if it is resident or retired."""
+        return self._shelf.generations.get(id)
+
+    def keys(self) -> Iterator[Key]:
+        """Every key that a lookup would answer, in no order."""
+        return iter(self._shelf.current)
+
+    def generations(self) -> Iterator[Generation]:
+        """Every resident and retired generation, in no order."""
+        return iter(self._shelf.generations.values())
+
+    def idle_first(self) -> Iterator[Generation]:
+        """Every resident generation in order of eviction, guarded ones included."""
+        return self._shelf.idle_first()
+
+    def leaving(self, key: Key) -> bool:
+        """Whether a generation of ``key`` is named as a victim and may still be refused."""
+        return any(not doomed.settled and doomed.id.key == key for doomed in self._shelf.doomed)
+
+    def usage(self) -> Usage:
+        """The sums of this instant."""
+        return Usage(
+            capacity=self.capacity,
+            resident=self._shelf.blobs.resident,
+            retired=self._shelf.blobs.retired,
+            reserved=self._reserved,
+            written=sum(reservation.written for reservation in self._reservations),
+            doomed=self._shelf.doomed_bytes,
+            pinned=self._shelf.blobs.kept,
+            evictable=self._shelf.blobs.evictable,
+            models=len(self._shelf.current),
+            retired_models=len(self._shelf.generations) - len(self._shelf.current),
+            arrivals=len(self._reservations),
+            pins=self._pins.count,
+        )
+
+    # -- Arrivals --------------------------------------------------------------
+
+    def plan(self, key: Key | None, size: int, room: Room | None = None) -> list[Generation]:
+        """The generations that an arrival of ``size`` bytes under ``key`` would evict.
+
+        Raises TooLarge, Blocked or DiskFull when no eviction could make it fit.
+        """
+        replaced = None if key is None else self.current(key)
+        return plan_victims(self._books(), size, replaced, room)
+
+    def reserve(
+        self,
+        key: Key,
+        size: int,
+        room: Room | None = None,
+        links: Iterable[GenerationId] = (),
+    ) -> Reservation:
+        """Promise ``size`` bytes, and name the victims that make them free.
+
+        The generations in ``links`` are kept for as long as the reservation
+        lasts.  Raises as `plan` does, and then nothing has changed.
+        """
+        linked = tuple(self._shelf.known(id) for id in links)
+        self._add_links(linked, 1)
+        try:
+            victims = self.plan(key, size, room)
+        except BaseException:
+            self._add_links(linked, -1)
+            raise
+        self.story.append(("reserve", str(key), size, len(victims)))
+        doomed = tuple(self._shelf.leave(victim) for victim in victims)
+        reservation = Reservation(key, size, doomed, linked)
+        self._reservations.add(reservation)
+        self._reserved += size
+        return reservation
+
+    def grow(self, reservation: Reservation, extra: int, room: Room | None = None) -> None:
+        """Promise ``extra`` bytes more, out of free bytes only.
+
+        Raises TooLarge, Blocked or DiskFull.  Ask `grant` before writing them.
+        """
+        self._must_be_open(reservation)
+        whole = reservation.bytes + extra
+        books = self._books()
+        if plan_victims(books, extra, None, room, whole=whole):
+            raise Blocked(
+                reason="arriving",
+                bytes=whole,
+                free=books.free,
+                evictable=books.blobs.evictable,
+                pinned=books.blobs.kept,
+                arriving=self._reserved,
+                hint=(
+                    "An arrival that does not declare its size grows into free bytes only; "
+                    "declare its most with ?bytes= (or a Content-Length) to have room made."
+                ),
+            )
+        reservation.bytes = whole
+        self._reserved += extra
+
+    def grant(self, reservation: Reservation) -> bool:
+        """Let the arrival write all that it was promised, if the disk's sum allows it by now."""
+        self._must_be_open(reservation)
+        more = reservation.bytes - reservation.granted
+        on_disk = self._shelf.blobs.occupied + self._granted + self._shelf.doomed_bytes
+        if any(not doomed.settled for doomed in reservation.victims):
+            return False
+        if more > 0 and on_disk + more > self.capacity:
+            return False
+        reservation.granted += more
+        self._granted += more
+        return True
+
+    def commit(
+        self, reservation: Reservation, digest: Digest, blobs: tuple[Blob, ...], now: float
+    ) -> Succession:
+        """Turn a reservation into the current generation of its key.
+
+        Raises IllegalMove when the blobs exceed what was promised, or when the
+        generation is in the books already (see `restore`).
+        """
+        self._must_be_open(reservation)
+        id = GenerationId(reservation.key, digest)
+        self._shelf.must_be_new(id)
+        fresh = sum(blob.bytes for blob in set(blobs) if not self._shelf.blobs.users(blob))
+        if fresh > reservation.bytes:
+            raise IllegalMove(f"{id}: {fresh} bytes arrived, {reservation.bytes} were promised")
+        self.story.append(("commit", str(id.key), digest, fresh))
+        succession = self._shelf.add(Generation(id, blobs, last_used=now))
+        self.release(reservation)
+        return succession
+
+    def restore(self, reservation: Reservation, id: GenerationId, now: float) -> Succession:
+        """Make a retired generation current again, its content having arrived once more."""
+        self._must_be_open(reservation)
+        generation = self._shelf.known(id)
+        self.story.append(("restore", str(id.key), id.digest))
+        succession = self._shelf.restore(generation)
+        self._shelf.touch(generation, now)
+        self.release(reservation)
+        return succession
+
+    def release(self, reservation: Reservation) -> list[Doomed]:
+        """Give a promise back; a second time does nothing.
+
+        Answers the retired generations that only its links kept, which may now go.
+        """
+        if not reservation.open:
+            return []
+        self.story.append(("release", str(reservation.key), reservation.bytes))
+        reservation.open = False
+        self._reservations.discard(reservation)
+        self._reserved -= reservation.bytes
+        self._granted -= reservation.granted
+        return self._add_links(reservation.links, -1)
+
+    def admit(
+        self, key: Key, digest: Digest, blobs: tuple[Blob, ...], now: float
+    ) -> list[GenerationId]:
+        """Reserve, evict and commit in one step, for use without a disk.
+
+        Answers the generations that went.  Raises as `reserve` does.
+        """
+        reservation = self.reserve(key, sum(blob.bytes for blob in set(blobs)))
+        gone = list(reservation.victims)
+        self.evicted(gone)
+        succession = self.commit(reservation, digest, blobs, now)
+        if succession.replaced is not None:
+            self.evicted([succession.replaced])
+            gone.append(succession.replaced)
+        for doomed in gone:
+            self.freed(doomed)
+        return [doomed.id for doomed in gone]
+
+    def load(
+        self,
+        id: GenerationId,
+        blobs: tuple[Blob, ...],
+        *,
+        retired: bool,
+        last_used: float,
+        hits: int,
+    ) -> Generation:
+        """Enter a generation found on disk; call in order of recency, the idlest first.
+
+        Raises IllegalMove when its key has a current generation already.
+        """
+        generation = Generation(id, blobs, last_used, hits)
+        self._shelf.load(generation, retired=retired)
+        return generation
+
+    def rebind(self, id: GenerationId, blobs: tuple[Blob, ...]) -> None:
+        """Correct the blobs of a generation to what its files turned out to be."""
+        self._shelf.rebind(self._shelf.known(id), blobs)
+
+    # -- Leaving ---------------------------------------------------------------
+
+    def evict(self, id: GenerationId) -> Doomed:
+        """Name one generation as a victim.  Raises NotResident, Pinned or InUse."""
+        generation = self._shelf.generations.get(id)
+        if generation is None:
+            raise NotResident(key=str(id.key))
+        if generation.pins:
+            raise Pinned(key=str(id.key), holders=holder_figures([generation]))
+        if generation.guarded:
+            raise InUse(key=str(id.key), reason=_use_of(generation))
+        return self._shelf.leave(generation)
+
+    def over(self, limit: int) -> list[Doomed]:
+        """Name retired generations that nothing keeps, then the idlest, down to ``limit``.
+
+        ``limit`` bounds what is promised, in bytes; short of victims it may not be reached.
+        """
+        named: list[Doomed] = []
+        for generation in list(self._shelf.evictable()):
+            over = self._shelf.blobs.occupied + self._reserved > limit
+            if over or generation.standing is Standing.RETIRED:
+                named.append(self._shelf.leave(generation))
+        return named
+
+    def withdraw(self, id: GenerationId) -> Doomed | None:
+        """The files of ``id`` are damaged: answer it no more, and let it go when nothing keeps it."""
+        self.story.append(("withdraw", str(id.key), id.digest))
+        return self._shelf.withdraw(self._shelf.known(id))
+
+    def evicted(self, victims: Iterable[Doomed]) -> None:
+        """The victims are out of reach on disk; only their bytes are still there."""
+        for doomed in victims:
+            self.story.append(("evicted", str(doomed.id.key), doomed.bytes))
+            self._shelf.settle(doomed)
+
+    def refused(
+        self, victims: Iterable[Doomed], in_use: Iterable[GenerationId]
+    ) -> list[Generation]:
+        """The seizure failed: every victim stands as before, those ``in_use`` marked so.
+
+        Answers those whose key has another current generation by now, and
+        which are therefore retired.
+        """
+        used = set(in_use)
+        superseded = []
+        for doomed in victims:
+            self.story.append(("refused", str(doomed.id.key), doomed.id in used))
+            if self._shelf.come_back(doomed):
+                superseded.append(doomed.generation)
+            if doomed.id in used:
+                self.mark_use(doomed.id, True)
+        return superseded
+
+    def freed(self, doomed: Doomed, size: int | None = None) -> None:
+        """``size`` bytes of a doomed generation have left the disk (None: the rest of them)."""
+        self._shelf.freed(doomed, size)
+
+    # -- Use -------------------------------------------------------------------
+
+    def use(self, key: Key, now: float) -> Generation:
+        """Count a use of the current generation.  Raises NotResident: a miss."""
+        generation = self._shelf.current.get(key)
+        if generation is None:
+            raise NotResident(key=str(key))
+        generation.hits += 1
+        self._shelf.touch(generation, now)
+        return generation
+
+    def read(self, id: GenerationId, readers: int) -> Doomed | None:
+        """Count weightd's own readers up or down; answers a retired generation that may now go."""
+        generation = self._shelf.known(id)
+
+        def add() -> None:
+            generation.readers += readers
+
+        return self._shelf.guard(generation, add)
+
+    def mark_use(self, id: GenerationId, seen: bool) -> Doomed | None:
+        """Note whether the kernel reports ``id`` in use; answers a retired one that may now go."""
+        generation = self._shelf.known(id)
+
+        def mark() -> None:
+            generation.in_use = seen
+
+        return self._shelf.guard(generation, mark)
+
+    # -- Pins ------------------------------------------------------------------
+
+    def pin(
+        self,
+        holder: str,
+        key: Key,
+        now: float,
+        *,
+        ttl: float | None = None,
+        forever: bool = False,
+        digest: Digest | None = None,
+    ) -> Pinning:
+        """Pin the current generation, or renew what this holder has of ``key``.
+
+        With ``digest``, exactly that generation.  Raises NotResident, or
+        GenerationGone when another one is current.
+        """
+        generation = self._pins.choose(holder, key, self.current(key), digest)
+        previous = generation.pins.get(holder)
+        since = now if previous is None else previous.since
+        until = None if ttl is None else now + ttl
+        pin = Pin(holder, generation.id, since, ttl, until, forever)
+        if previous is None:
+            generation.hits += 1
+        self._shelf.touch(generation, now)
+        self.put_pin(pin)
+        return Pinning(generation, pin, previous)
+
+    def put_pin(self, pin: Pin) -> None:
+        """Enter a pin as it is: new, renewed, or loaded from stable storage."""
+        generation = self._shelf.known(pin.generation)
+        self.story.append(("pin", pin.holder, str(pin.generation.key), pin.until))
+        self._shelf.guard(generation, lambda: self._pins.put(generation, pin))
+
+    def held(self, holder: str, key: Key) -> list[Pin]:
+        """The pins that ``holder`` has of generations of ``key``."""
+        return [generation.pins[holder] for generation in self._pins.held(holder, key)]
+
+    def unpin(self, holder: str, key: Key, now: float) -> tuple[list[Pin], list[Doomed]]:
+        """End every pin that ``holder`` has of ``key``.
+
+        Answers the pins, and the retired generations that may now go.  Raises NotPinned.
+        """
+        pins = self.held(holder, key)
+        if not pins:
+            raise NotPinned(holder=holder, key=str(key))
+        doomed = [self.drop_pin(pin, now) for pin in pins]
+        return pins, [one for one in doomed if one is not None]
+
+    def drop_pin(self, pin: Pin, now: float) -> Doomed | None:
+        """End one pin; the end of a generation's last one counts as a use.
+
+        Answers the generation when it was retired and may now go.
+        """
+        generation = self._shelf.known(pin.generation)
+        self.story.append(("unpin", pin.holder, str(pin.generation.key)))
+        if len(generation.pins) == 1:
+            self._shelf.touch(generation, now)
+        return self._shelf.guard(generation, lambda: self._pins.drop(generation, pin.holder))
+
+    def lapsed(self, now: float) -> list[Pin]:
+        """The leases that were not renewed in time; end each with `drop_pin`."""
+        return self._pins.lapsed(now)
+
+    def next_lapse(self) -> float | None:
+        """When to ask `lapsed` again, at the latest."""
+        return self._pins.next_lapse()
+
+    def doubt_pins(self) -> None:
+        """The record of pins was lost: keep all that is here until `accept_loss`."""
+        for generation in self._shelf.generations.values():
+            self._doubted.append(generation)
+            self._set_doubt(generation, True)
+
+    def accept_loss(self) -> list[Doomed]:
+        """Take what nobody has pinned since for unpinned; answers what may now go."""
+        doubted, self._doubted = self._doubted, []
+        doomed = [self._set_doubt(one, False) for one in doubted if one.doubted]
+        return [one for one in doomed if one is not None]
+
+    @property
+    def pins_known(self) -> bool:
+        """False from `doubt_pins` to `accept_loss`."""
+        return not self._doubted
+
+    # -- Inside ----------------------------------------------------------------
+
+    def _books(self) -> Books:
+        return Books(
+            capacity=self.capacity,
+            blobs=self._shelf.blobs,
+            reserved=self._reserved,
+            unwritten=self._reserved - sum(one.written for one in self._reservations),
+            doomed=self._shelf.doomed_bytes,
+            pins_known=not self._doubted,
+            idle=self._shelf.evictable,
+            holders=self._all_holders,
+        )
+
+    def _all_holders(self) -> tuple[HolderFigures, ...]:
+        pinned = [generation for generation in self._shelf.generations.values() if generation.pins]
+        return holder_figures(pinned)[:HOLDERS_NAMED]
+
+    def _add_links(self, generations: Iterable[Generation], count: int) -> list[Doomed]:
+        left = []
+        for generation in generations:
+
+            def add(generation: Generation = generation) -> None:
+                generation.links += count
+
+            doomed = self._shelf.guard(generation, add)
+            if doomed is not None:
+                left.append(doomed)
+        return left
+
+    def _set_doubt(self, generation: Generation, doubted: bool) -> Doomed | None:
+        def change() -> None:
+            generation.doubted = doubted
+
+        return self._shelf.guard(generation, change)
+
+    def _must_be_open(self, reservation: Reservation) -> None:
+        if not reservation.open:
+            raise IllegalMove(f"the reservation for {reservation.key} was released")
+
+
+def _use_of(generation: Generation) -> str:
+    if generation.readers:
+        return "its content is being read through weightd"
+    if generation.links:
+        return "an arrival shares files with it"
+    if generation.doubted:
+        return "the record of its pins was lost (POST /v1/pins/accept-loss accepts that)"
+    return "a process holds it, or has one of its files open or mapped"

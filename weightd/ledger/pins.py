@@ -1,0 +1,114 @@
+"""Who pins what, and when each lease lapses.
+
+A pin stands in two places that must agree: on its generation, where it guards
+it, and in the index by holder and key, where unpin finds it.  `PinBook` is the
+only one that writes either.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from weightd.errors import GenerationGone, HolderFigures, NotResident
+from weightd.ledger.generations import Generation
+from weightd.model import Digest, GenerationId, Key, Pin
+
+
+@dataclass(slots=True, order=True)
+class _Lapse:
+    at: float
+    holder: str
+    id: GenerationId = field(compare=False)
+
+
+class PinBook:
+    """Every pin, by holder and key, and the order in which leases lapse."""
+
+    def __init__(self) -> None:
+        self._pinned: dict[tuple[str, Key], dict[Digest, Generation]] = {}
+        self._lapses: list[_Lapse] = []
+        self.count = 0
+
+    def put(self, generation: Generation, pin: Pin) -> None:
+        """Enter a pin, or replace the one that its holder has of this generation."""
+        self.count += pin.holder not in generation.pins
+        generation.pins[pin.holder] = pin
+        held = self._pinned.setdefault((pin.holder, generation.id.key), {})
+        held[generation.id.digest] = generation
+        if pin.until is not None:
+            heapq.heappush(self._lapses, _Lapse(pin.until, pin.holder, generation.id))
+            self._forget_renewed()
+
+    def drop(self, generation: Generation, holder: str) -> None:
+        """Remove a pin that is there."""
+        del generation.pins[holder]
+        index = (holder, generation.id.key)
+        del self._pinned[index][generation.id.digest]
+        if not self._pinned[index]:
+            del self._pinned[index]
+        self.count -= 1
+
+    def held(self, holder: str, key: Key) -> list[Generation]:
+        """The generations of ``key`` that ``holder`` pins, the first pinned first."""
+        return list(self._pinned.get((holder, key), {}).values())
+
+    def choose(
+        self, holder: str, key: Key, current: Generation | None, digest: Digest | None
+    ) -> Generation:
+        """What a pin by ``holder`` means: what it pins already, else what is current.
+
+        A retired generation is pinned anew by nobody, or it would never go.
+        Raises NotResident, or GenerationGone when ``digest`` is not current.
+        """
+        held = self._pinned.get((holder, key), {})
+        if digest is not None:
+            chosen = held.get(digest, current)
+        elif current is not None and current.id.digest in held:
+            chosen = current
+        else:
+            chosen = next(reversed(held.values()), current)
+        if chosen is None:
+            raise NotResident(key=str(key))
+        if digest is not None and chosen.id.digest != digest:
+            raise GenerationGone(key=str(key), generation=digest)
+        return chosen
+
+    def lapsed(self, now: float) -> list[Pin]:
+        """Take the leases that were not renewed in time off the queue."""
+        due: dict[tuple[str, GenerationId], Pin] = {}
+        while self._lapses and self._lapses[0].at <= now:
+            pin = self._standing(heapq.heappop(self._lapses))
+            if pin is not None:
+                due[pin.holder, pin.generation] = pin
+        return list(due.values())
+
+    def next_lapse(self) -> float | None:
+        """The earliest instant at which a lease can lapse."""
+        while self._lapses and self._standing(self._lapses[0]) is None:
+            heapq.heappop(self._lapses)
+        return self._lapses[0].at if self._lapses else None
+
+    def _standing(self, lapse: _Lapse) -> Pin | None:
+        """The pin that this entry is about, unless it was renewed or let go since."""
+        for generation in self.held(lapse.holder, lapse.id.key):
+            pin = generation.pins[lapse.holder]
+            if generation.id == lapse.id and pin.until == lapse.at:
+                return pin
+        return None
+
+    def _forget_renewed(self) -> None:
+        """Keep the queue within a multiple of the pins, however often they are renewed."""
+        if len(self._lapses) > 64 + 4 * self.count:
+            self._lapses = [lapse for lapse in self._lapses if self._standing(lapse) is not None]
+            heapq.heapify(self._lapses)
+
+
+def holder_figures(generations: Iterable[Generation]) -> tuple[HolderFigures, ...]:
+    """Who pins these generations, the largest generation first."""
+    return tuple(
+        HolderFigures(pin.holder, str(one.id.key), one.bytes, pin.since, pin.until)
+        for one in sorted(generations, key=lambda one: (-one.bytes, one.id.digest))
+        for pin in one.pins.values()
+    )

@@ -1,0 +1,126 @@
+"""Whether an arrival fits, and at whose cost, decided before anything moves.
+
+Feasibility is over sets of blobs: what eviction can give is the bytes of all
+blobs that no guarded generation uses.  Only when that suffices are victims
+named, the generation being replaced first, then the idlest, until enough is
+freed.  A victim that the finished plan could do without is not spared: plain
+LRU takes the oldest first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from weightd.errors import Blocked, BlockedReason, DiskFull, HolderFigures, TooLarge
+from weightd.ledger.blobs import BlobTable
+from weightd.ledger.generations import Generation
+from weightd.model import Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the filesystem says, in bytes: free now, to be left free, used by others."""
+
+    free: int
+    min_free: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The part of the ledger that a plan is made from.
+
+    ``unwritten`` is promised to arrivals and not on disk yet; ``doomed`` is on
+    disk and about to go.  ``idle`` gives the unguarded generations in order of
+    eviction, ``holders`` those who keep bytes, the most first.
+    """
+
+    capacity: int
+    blobs: BlobTable
+    reserved: int
+    unwritten: int
+    doomed: int
+    pins_known: bool
+    idle: Callable[[], Iterable[Generation]]
+    holders: Callable[[], tuple[HolderFigures, ...]]
+
+    @property
+    def free(self) -> int:
+        """Unpromised bytes; negative when the budget shrank below what is here."""
+        return self.capacity - self.blobs.occupied - self.reserved
+
+
+def plan_victims(
+    books: Books,
+    size: int,
+    first: Generation | None,
+    room: Room | None,
+    *,
+    whole: int | None = None,
+) -> list[Generation]:
+    """The generations to evict so that ``size`` bytes fit, ``first`` before all others.
+
+    ``whole`` is what the arrival comes to when ``size`` is only its growth.
+    Raises TooLarge, Blocked or DiskFull.
+    """
+    whole = size if whole is None else whole
+    if whole > books.capacity:
+        raise TooLarge(bytes=whole, capacity=books.capacity)
+    short = size - books.free
+    short_on_disk = 0 if room is None else size - _disk_takes(books, room)
+    if max(short, short_on_disk) <= 0:
+        return []
+    if short > books.blobs.evictable:
+        raise _blocked(books, whole, short)
+    if room is not None and short_on_disk > books.blobs.evictable:
+        raise DiskFull(
+            bytes=whole,
+            filesystem_free=room.free,
+            min_free=room.min_free,
+            others=room.others,
+        )
+    return _choose(books, max(short, short_on_disk), first)
+
+
+def _disk_takes(books: Books, room: Room) -> int:
+    """What the filesystem can take besides what was promised, once the doomed are gone."""
+    return room.free - room.min_free + books.doomed - books.unwritten
+
+
+def _choose(books: Books, need: int, first: Generation | None) -> list[Generation]:
+    victims: list[Generation] = []
+    taken: Counter[Blob] = Counter()
+    candidates = list(books.idle())
+    if first is not None and not first.guarded:
+        candidates.remove(first)
+        candidates.insert(0, first)
+    for generation in candidates:
+        if need <= 0:
+            break
+        victims.append(generation)
+        for blob in set(generation.blobs):
+            taken[blob] += 1
+            if taken[blob] == books.blobs.users(blob):
+                need -= blob.bytes
+    return victims
+
+
+def _blocked(books: Books, whole: int, short: int) -> Blocked:
+    reason: BlockedReason
+    if not books.pins_known:
+        reason = "pins-unknown"
+    elif short <= books.blobs.evictable + books.reserved:
+        reason = "arriving"
+    else:
+        reason = "pins"
+    return Blocked(
+        reason=reason,
+        bytes=whole,
+        free=max(0, books.free),
+        evictable=books.blobs.evictable,
+        pinned=books.blobs.kept,
+        arriving=books.reserved,
+        holders=books.holders(),
+    )
