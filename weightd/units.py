@@ -41,6 +41,7 @@ _NUMBER: Final = re.compile(
 _PRINTED: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 BYTES_FORM: Final = "a number of bytes such as 400GB, 1.5TiB or 1073741824"
+SHARE_FORM: Final = f"{BYTES_FORM}, or a percentage such as 80%"
 DURATION_FORM: Final = "a number of seconds such as 30, 0.5, 90s, 15m, 2h or 1d"
 
 
@@ -49,11 +50,7 @@ def parse_bytes(text: str) -> int:
 
     Raises ValueError naming the accepted form.
     """
-    number, unit = _split(text, BYTES_FORM)
-    factor = _BYTE_UNITS.get(unit.lower())
-    if factor is None:
-        raise ValueError(f"{text!r} is not {BYTES_FORM}")
-    return int(number * factor)
+    return _bytes(text, BYTES_FORM)
 
 
 def parse_duration(text: str) -> float:
@@ -73,12 +70,11 @@ def parse_share(text: str, whole: int) -> int:
 
     Raises ValueError naming the accepted form; a share lies between 0% and 100%.
     """
-    form = f"{BYTES_FORM}, or a percentage such as 80%"
-    number, unit = _split(text, form)
+    number, unit = _split(text, SHARE_FORM)
     if unit != "%":
-        return parse_bytes(text)
+        return _bytes(text, SHARE_FORM)
     if number > 100:
-        raise ValueError(f"{text!r} is more than 100%; give {form}")
+        raise ValueError(f"{text!r} is more than 100%; give {SHARE_FORM}")
     return int(whole * number / 100)
 
 
@@ -99,6 +95,14 @@ def format_bytes(count: int) -> str:
 def round_up(count: int, block: int) -> int:
     """The bytes that ``count`` bytes occupy in whole blocks of ``block`` bytes."""
     return -(-count // block) * block
+
+
+def _bytes(text: str, form: str) -> int:
+    number, unit = _split(text, form)
+    factor = _BYTE_UNITS.get(unit.lower())
+    if factor is None:
+        raise ValueError(f"{text!r} is not {form}")
+    return int(number * factor)
 
 
 def _split(text: str, form: str) -> tuple[Decimal, str]:

@@ -1,0 +1,58 @@
+"""``weightd serve``: check the settings, then become the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from weightd.cli.exits import Exit
+from weightd.errors import RootUnusable
+from weightd.settings import SettingsError, describe, load, options, resolve_budget
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give every setting its flag; their values are checked together with the other sources'."""
+    parser.epilog = (
+        "Each setting is also a variable (WEIGHTD_CAPACITY) and a key of the TOML file "
+        "(capacity). A flag wins over a variable, a variable over the file."
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="print the settings in force, or everything that is wrong with them, and exit",
+    )
+    for option in options():
+        parser.add_argument(
+            option.flag,
+            dest=option.name,
+            metavar=option.word,
+            default=argparse.SUPPRESS,
+            help=f"{option.description} Default: {option.default}.".replace("%", "%%"),
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    flags = dict(vars(arguments))
+    check = flags.pop("check")
+    try:
+        loaded = load(flags)
+        budget = resolve_budget(loaded.settings)
+    except SettingsError as error:
+        return _refuse(error.problems, Exit.USAGE)
+    if check:
+        print(describe(loaded, budget))
+        return Exit.OK
+    # The daemon takes most of a second to import; --check and --help do without it.
+    from weightd.daemon import ListenerUnusable, serve
+
+    try:
+        serve(loaded.settings, budget)
+    except (RootUnusable, ListenerUnusable) as error:
+        return _refuse((str(error),), Exit.ERROR)
+    return Exit.OK
+
+
+def _refuse(problems: tuple[str, ...], code: Exit) -> Exit:
+    for problem in problems:
+        print(f"weightd: {problem}", file=sys.stderr)
+    return code

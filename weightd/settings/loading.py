@@ -1,0 +1,170 @@
+"""From flags, environment and file to `Settings`, or to every problem at once.
+
+A flag wins over a variable, a variable over the file, the file over the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource
+
+from weightd.settings.options import Settings, options, written
+from weightd.settings.places import CONFIG, filesystem_total, on_system_disk
+from weightd.settings.values import Share
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; ``problems`` holds one line for each that is wrong."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings in force, and for each option where it was written."""
+
+    settings: Settings
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The two amounts in bytes, and what was taken for ``min_free``."""
+
+    capacity: int
+    min_free: int
+    min_free_share: Share
+
+
+def load(flags: Mapping[str, str], default_config: Path = CONFIG) -> Loaded:
+    """Put the sources together and check them.
+
+    ``flags`` holds what the command line gave, by the name of the option.
+    Raises SettingsError with every problem found.
+    """
+    environment = _environment()
+    file, file_problems = _file(flags, environment, default_config)
+    merged = {**file.values, **environment, **flags}
+    places = _places(flags, environment, file)
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as error:
+        wrong = [_problem(detail, places) for detail in error.errors(include_url=False)]
+        raise SettingsError((*file_problems, *wrong)) from None
+    if file_problems:
+        raise SettingsError(file_problems)
+    return Loaded(settings, places)
+
+
+def resolve_budget(settings: Settings) -> Budget:
+    """Turn the shares into bytes of the root's filesystem.
+
+    Raises SettingsError when the budget comes to nothing there.
+    """
+    filesystem = filesystem_total(settings.root)
+    share = settings.min_free
+    if share is None:
+        share = Share("20%" if on_system_disk(settings.root) else "5%")
+    capacity = settings.capacity.of(filesystem)
+    if capacity == 0:
+        nothing = (
+            f"capacity: {settings.capacity} of the filesystem of {settings.root} "
+            f"({filesystem} bytes) comes to no bytes at all; give a larger share"
+        )
+        raise SettingsError((nothing,))
+    return Budget(capacity, share.of(filesystem), share)
+
+
+def describe(loaded: Loaded, budget: Budget) -> str:
+    """The settings in force, one per line, with where each comes from."""
+    lines = []
+    for name in Settings.model_fields:
+        value = getattr(loaded.settings, name)
+        text = written(name, value)
+        if name == "capacity":
+            text += f" = {budget.capacity} bytes"
+        elif name == "min_free":
+            text = f"{budget.min_free_share} = {budget.min_free} bytes"
+        elif value is None and name != "listen":
+            text = "-"
+        lines.append(f"{name:<14}{text}  ({loaded.places.get(name, 'default')})")
+    return "\n".join(lines)
+
+
+# -- The sources ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    values: dict[str, Any]
+
+
+def _environment() -> dict[str, Any]:
+    """What WEIGHTD_… variables say; those that name no option are somebody else's.
+
+    Kubernetes makes such variables for a Service that is called weightd.
+    """
+    return EnvSettingsSource(Settings)()
+
+
+def _file(
+    flags: Mapping[str, str], environment: Mapping[str, Any], default: Path
+) -> tuple[_File, tuple[str, ...]]:
+    """Read the TOML file; problems with it are told beside those of the other sources."""
+    named = flags.get("config") or environment.get("config")
+    path = Path(named).expanduser() if named else default
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        missing = f"config: there is no file {path}; leave the setting out, or write the file"
+        return _File(path, {}), (missing,) if named else ()
+    except (OSError, UnicodeDecodeError) as error:
+        return _File(path, {}), (f"config: {path} cannot be read: {error}",)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return _File(path, {}), (f"config: {path} is not TOML: {error}",)
+    problems = tuple(_unknown(key, path) for key in values if key not in _in_file())
+    return _File(path, {k: v for k, v in values.items() if k in _in_file()}), problems
+
+
+def _in_file() -> list[str]:
+    """The options that a file may set: all but the one that names it."""
+    return [option.name for option in options() if option.name != "config"]
+
+
+def _unknown(key: str, path: Path) -> str:
+    near = difflib.get_close_matches(key, _in_file(), n=1)
+    advice = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_in_file())}"
+    return f"{key} (in {path}): there is no such setting; {advice}"
+
+
+def _places(
+    flags: Mapping[str, str], environment: Mapping[str, Any], file: _File
+) -> dict[str, str]:
+    places = dict.fromkeys(file.values, str(file.path))
+    known = {option.name: option for option in options()}
+    places |= {name: known[name].variable for name in environment if name in known}
+    places |= {name: known[name].flag for name in flags}
+    return places
+
+
+def _problem(detail: ErrorDetails, places: Mapping[str, str]) -> str:
+    """One line: the option, where it was written, what is wrong, the accepted form."""
+    name = str(detail["loc"][0])
+    reason = str(detail.get("ctx", {}).get("error", ""))
+    if not reason:
+        form = next(option.form for option in options() if option.name == name)
+        reason = f"{detail['input']!r} is not {form}"
+    return f"{name} ({places.get(name, 'default')}): {reason}"

@@ -1,0 +1,238 @@
+"""Every option of the daemon, once: name, form, default, reason.
+
+Flags (``--socket-mode``), environment variables (``WEIGHTD_SOCKET_MODE``), keys
+of the TOML file (``socket_mode``) and the tables in ``--help`` and the README
+all come from the fields of `Settings`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from weightd.settings import values
+from weightd.settings.places import default_root, default_socket
+from weightd.settings.values import Listen, Share
+
+PREFIX: Final = "WEIGHTD_"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an option is written: the form accepted, a word for it, and the default in words."""
+
+    form: str
+    word: str
+    default: str
+
+
+def _read(parse: Callable[[str], T]) -> BeforeValidator:
+    """Parse text; a number from the file is read as the text it was written as."""
+
+    def read(given: object) -> object:
+        if isinstance(given, bool):
+            raise ValueError(f"{given!r} is neither text nor a number")
+        if isinstance(given, int | float):
+            return parse(str(given))
+        return parse(given) if isinstance(given, str) else given
+
+    return BeforeValidator(read)
+
+
+def _read_mode(parse: Callable[[str], int]) -> BeforeValidator:
+    """Parse the text of a mode; a bare number would not say whether it is octal."""
+
+    def read(given: object) -> object:
+        if isinstance(given, str):
+            return parse(given)
+        raise ValueError(f'{given!r} is not text; write the mode in quotes, such as "0660"')
+
+    return BeforeValidator(read)
+
+
+def _lower(given: object) -> object:
+    return given.lower() if isinstance(given, str) else given
+
+
+def _root() -> Path:
+    return default_root(os.environ, os.geteuid())
+
+
+def _socket() -> Path:
+    return default_socket(os.environ, os.geteuid())
+
+
+class Settings(BaseSettings):
+    """What `weightd serve` runs by.  Each field's description is its help text."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        enable_decoding=False,
+        extra="forbid",
+        frozen=True,
+        validate_default=False,
+    )
+
+    config: Annotated[
+        Path | None,
+        _read(values.parse_path),
+        Form(values.PATH_FORM, "FILE", "/etc/weightd/weightd.toml, if it is there"),
+    ] = Field(None, description="TOML file of these settings; one that is named must exist.")
+    root: Annotated[
+        Path,
+        _read(values.parse_path),
+        Form(
+            values.PATH_FORM,
+            "DIR",
+            "$CACHE_DIRECTORY, else /var/cache/weightd for root, "
+            "else $XDG_CACHE_HOME/weightd (~/.cache/weightd)",
+        ),
+    ] = Field(
+        default_factory=_root,
+        description="Directory that holds the models; one daemon owns it, best on its own disk.",
+    )
+    capacity: Annotated[
+        Share, _read(values.parse_capacity), Form(values.SHARE_FORM, "SIZE", "80%")
+    ] = Field(
+        Share("80%"),
+        description="The budget: the most that models may occupy, in bytes or percent of the "
+        "filesystem (used plus available, as df counts).",
+    )
+    min_free: Annotated[
+        Share | None,
+        _read(Share.parse),
+        Form(values.SHARE_FORM, "SIZE", "5%, or 20% on the filesystem of / or of kubelet"),
+    ] = Field(
+        None,
+        description="What must stay free on the filesystem, whatever the budget says, in bytes "
+        "or percent; more where a full disk would stop the node.",
+    )
+    socket: Annotated[
+        Path,
+        _read(values.parse_socket_path),
+        Form(
+            values.PATH_FORM,
+            "PATH",
+            "$RUNTIME_DIRECTORY/weightd.sock, else /run/weightd/weightd.sock for root, "
+            "else $XDG_RUNTIME_DIR/weightd/weightd.sock",
+        ),
+    ] = Field(
+        default_factory=_socket,
+        description="Unix socket of the whole API; whoever may write to it may do everything.",
+    )
+    socket_mode: Annotated[
+        int,
+        _read_mode(values.parse_socket_mode),
+        Form(values.SOCKET_MODE_FORM, "MODE", "0660"),
+    ] = Field(0o660, description="Permissions of the socket: by default its owner and its group.")
+    socket_group: Annotated[
+        int | None,
+        _read(values.parse_group),
+        Form(values.GROUP_FORM, "GROUP", "the daemon's own"),
+    ] = Field(None, description="Group of the socket, for replicas that run as other users.")
+    listen: Annotated[
+        Listen | None,
+        _read(Listen.parse),
+        Form(values.LISTEN_FORM, "ADDRESS:PORT", "127.0.0.1:9777"),
+    ] = Field(
+        Listen("127.0.0.1", 9777),
+        description="Read-only TCP listener for Prometheus and people; none turns it off. On an "
+        "address that is not loopback it answers /metrics, /healthz and /readyz only.",
+    )
+    file_mode: Annotated[
+        int, _read_mode(values.parse_file_mode), Form(values.FILE_MODE_FORM, "MODE", "0444")
+    ] = Field(
+        0o444,
+        description="Permissions of published files: read-only, since replicas map them.",
+    )
+    group: Annotated[
+        int | None,
+        _read(values.parse_group),
+        Form(values.GROUP_FORM, "GROUP", "the daemon's own"),
+    ] = Field(None, description="Group of published files, for a file_mode such as 0440.")
+    idle_timeout: Annotated[
+        float,
+        _read(values.parse_patience),
+        Form(values.SECONDS_FORM, "SECONDS", "60s"),
+    ] = Field(
+        60.0,
+        description="How long a peer may send or take nothing before it is given up and its "
+        "reservation is free again, in seconds.",
+    )
+    drain_timeout: Annotated[
+        float,
+        _read(values.parse_seconds),
+        Form(values.SECONDS_FORM, "SECONDS", "25s"),
+    ] = Field(
+        25.0,
+        description="How long arrivals under way may go on after SIGTERM, in seconds; by default "
+        "a little less than Kubernetes waits before it kills.",
+    )
+    puts_limit: Annotated[int, Form("a number from 1 to 1024", "N", "32")] = Field(
+        32,
+        ge=1,
+        le=1024,
+        description="How many puts may be under way at once; one more is answered too-many. "
+        "Each takes a thread and a buffer.",
+    )
+    policy: Annotated[Literal["lru"], BeforeValidator(_lower), Form("lru", "NAME", "lru")] = Field(
+        "lru", description="Which models go first when room is needed: the longest unused."
+    )
+    log_format: Annotated[
+        Literal["text", "json"], BeforeValidator(_lower), Form("text or json", "NAME", "text")
+    ] = Field("text", description="How log lines are written: for people, or for a collector.")
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        BeforeValidator(_lower),
+        Form("debug, info, warning or error", "NAME", "info"),
+    ] = Field("info", description="The least that is logged.")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as flags, help and tables show it."""
+
+    name: str
+    flag: str
+    variable: str
+    form: str
+    word: str
+    default: str
+    description: str
+
+
+def _option(name: str) -> Option:
+    field = Settings.model_fields[name]
+    form = next(extra for extra in field.metadata if isinstance(extra, Form))
+    return Option(
+        name=name,
+        flag="--" + name.replace("_", "-"),
+        variable=PREFIX + name.upper(),
+        form=form.form,
+        word=form.word,
+        default=form.default,
+        description=str(field.description),
+    )
+
+
+def options() -> tuple[Option, ...]:
+    """Every option, in the order of the documentation."""
+    return tuple(_option(name) for name in Settings.model_fields)
+
+
+def written(name: str, value: Any) -> str:
+    """An option's value as a user would write it."""
+    if name in ("socket_mode", "file_mode"):
+        return f"{value:04o}"
+    if isinstance(value, float):
+        return f"{value:g}s"
+    return "none" if value is None and name == "listen" else str(value)

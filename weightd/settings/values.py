@@ -1,0 +1,162 @@
+"""What an option's text may mean.
+
+Every parser raises ValueError with a reason that ends in the accepted form.
+"""
+
+from __future__ import annotations
+
+import grp
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from weightd.units import DURATION_FORM, SHARE_FORM, parse_duration, parse_share
+
+SECONDS_FORM: Final = DURATION_FORM
+LISTEN_FORM: Final = "ADDRESS:PORT such as 127.0.0.1:9777 or [::1]:9777, or none"
+SOCKET_MODE_FORM: Final = "an octal mode such as 0660"
+FILE_MODE_FORM: Final = "an octal mode without write or execute bits, such as 0444"
+GROUP_FORM: Final = "a group's name or number"
+PATH_FORM: Final = "a path such as /var/cache/weightd"
+
+SOCKET_PATH_MOST: Final = 107
+"""Bytes of a unix socket's path; the kernel's own limit."""
+
+_MODE: Final = re.compile(r"(?:0o?)?[0-7]{3}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An amount of disk: bytes, or a percentage of the filesystem."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        parse_share(text, 0)
+        return cls(text.strip())
+
+    @property
+    def is_percentage(self) -> bool:
+        return self.text.endswith("%")
+
+    def of(self, filesystem: int) -> int:
+        """The amount in bytes on a filesystem of that many."""
+        return parse_share(self.text, filesystem)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a TCP listener binds; port 0 lets the kernel choose."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Read ``ADDRESS:PORT``; ``none`` is None."""
+        if text.strip().lower() == "none":
+            return None
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{text!r} is not {LISTEN_FORM}")
+        return cls(_address(host, text), int(port))
+
+    @property
+    def loopback(self) -> bool:
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _address(host: str, text: str) -> str:
+    if host.lower() == "localhost":
+        return "127.0.0.1"
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if (":" in bare) != (bare != host):
+        raise ValueError(f"{text!r} is not {LISTEN_FORM}")
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        raise ValueError(f"{text!r} is not {LISTEN_FORM}") from None
+
+
+def parse_capacity(text: str) -> Share:
+    """Read a budget, which must come to something."""
+    share = Share.parse(text)
+    if share.of(10**18) == 0:
+        raise ValueError(f"{text!r} comes to no bytes at all; give {SHARE_FORM}")
+    return share
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration, which may be none."""
+    return parse_duration(text)
+
+
+def parse_patience(text: str) -> float:
+    """Read a duration longer than none."""
+    seconds = parse_duration(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is no time at all; give {SECONDS_FORM}")
+    return seconds
+
+
+def parse_socket_mode(text: str) -> int:
+    """Read the mode of a socket."""
+    return _mode(text, SOCKET_MODE_FORM)
+
+
+def parse_file_mode(text: str) -> int:
+    """Read the mode of published files, which nobody may write."""
+    mode = _mode(text, FILE_MODE_FORM)
+    if mode & 0o333 or not mode & 0o400:
+        raise ValueError(
+            f"{text!r} lets published weights be written, or their owner not read them; "
+            f"give {FILE_MODE_FORM}"
+        )
+    return mode
+
+
+def _mode(text: str, form: str) -> int:
+    if not _MODE.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is not {form}")
+    return int(text.strip().lower().removeprefix("0o"), 8)
+
+
+def parse_group(text: str) -> int:
+    """Turn a group's name or number into its number."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return grp.getgrnam(text).gr_gid
+    except KeyError:
+        raise ValueError(f"there is no group {text!r} on this machine; give {GROUP_FORM}") from None
+
+
+def parse_path(text: str) -> Path:
+    """Read a path; a relative one counts from the working directory, ``~`` is the home."""
+    if not text or "\0" in text:
+        raise ValueError(f"{text!r} is not {PATH_FORM}")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{text!r}: {error}; give {PATH_FORM}") from None
+
+
+def parse_socket_path(text: str) -> Path:
+    """Read the path of a unix socket, which the kernel bounds."""
+    path = parse_path(text)
+    length = len(bytes(path))
+    if length > SOCKET_PATH_MOST:
+        raise ValueError(
+            f"{str(path)!r} has {length} bytes, and the kernel takes {SOCKET_PATH_MOST} for a "
+            "socket; give a shorter path"
+        )
+    return path
