@@ -1,0 +1,38 @@
+"""Everything on disk: arriving, published, doomed, and the two databases.
+
+Only this room renames or unlinks.  It keeps true that a reader sees a whole,
+verified model or none, and that what was acknowledged is found again after a
+crash at any instant.  It knows no budget, no ledger and no event loop.
+"""
+
+from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused
+from weightd.store.history_database import HistoryDatabase, Recency
+from weightd.store.ingest import Ingest
+from weightd.store.layout import Doomed
+from weightd.store.pin_database import Loss, PinDatabase, StoredPin
+from weightd.store.scan import Damaged, Found, ScanReport
+from weightd.store.source import BUFFER_BYTES, Claim, Source
+from weightd.store.store import Filesystem, Store
+
+__all__ = [
+    "BUFFER_BYTES",
+    "AlreadyPublished",
+    "Claim",
+    "Damage",
+    "Damaged",
+    "Doomed",
+    "Filesystem",
+    "Found",
+    "HistoryDatabase",
+    "Ingest",
+    "Loss",
+    "NoSpace",
+    "PinDatabase",
+    "PinsLost",
+    "Recency",
+    "ScanReport",
+    "SeizeRefused",
+    "Source",
+    "Store",
+    "StoredPin",
+]

@@ -1,0 +1,97 @@
+"""What the store refuses or fails, and the one place where OSError becomes one of ours.
+
+The store raises `IoError` for a disk that misbehaves and `NoSpace` for a full
+one; the cache turns the latter into ``disk-full`` with the budget's figures,
+which the store does not know.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from weightd.errors import IoError, WeightdError
+from weightd.model import GenerationId
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class NoSpace(Exception):
+    """The filesystem (ENOSPC) or a quota on it (EDQUOT) has no room; nothing was kept."""
+
+    def __init__(self, call: str, error: str) -> None:
+        super().__init__(f"{call} failed: {error}")
+        self.call = call
+        self.error = error
+
+
+class AlreadyPublished(Exception):
+    """The generation's directory exists already; the ingest can still be aborted."""
+
+    def __init__(self, generation: GenerationId) -> None:
+        super().__init__(f"{generation.key} with digest {generation.digest} is already published")
+        self.generation = generation
+
+
+class SeizeRefused(Exception):
+    """Some victims are in use; nothing moved and every lock was given back.
+
+    ``refused`` says of each what the kernel said, as half a sentence.
+    """
+
+    def __init__(self, refused: Mapping[GenerationId, str]) -> None:
+        super().__init__("; ".join(f"{id.key}: {reason}" for id, reason in refused.items()))
+        self.refused = dict(refused)
+
+
+class PinsLost(Exception):
+    """The pins that were acknowledged cannot be read.
+
+    ``set_aside`` is the file the damaged database was renamed to, None when
+    there was no database at all.
+    """
+
+    def __init__(self, reason: str, set_aside: str | None) -> None:
+        where = "" if set_aside is None else f" (kept as {set_aside})"
+        super().__init__(f"the record of pins was lost: {reason}{where}")
+        self.reason = reason
+        self.set_aside = set_aside
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Why a published model is no longer what was published, as half a sentence."""
+
+    reason: str
+
+
+def from_os(call: str, error: OSError) -> Exception:
+    """The exception of ours that stands for ``error``, raised by ``call``."""
+    words = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in _FULL:
+        return NoSpace(call, words)
+    return IoError(call=call, error=words)
+
+
+@contextmanager
+def reported(call: str) -> Iterator[None]:
+    """Turn an OSError raised inside into `NoSpace` or `IoError` naming ``call``.
+
+    An error of ours that happens to derive from OSError (`Stalled` is a
+    TimeoutError) passes as it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, WeightdError):
+            raise
+        raise from_os(call, error) from error
+
+
+def printable(name: str) -> str:
+    """A file name for a sentence: bytes that are not UTF-8 show as backslash escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,0 +1,206 @@
+"""``history.db``: recency, frequency and the eviction journal.  Disposable.
+
+Losing it costs the order of eviction, not a model: a damaged one is set aside
+and an empty one begun, and `HistoryDatabase.lost` says so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar, cast
+
+from weightd.errors import InvalidKey, IoError
+from weightd.model import Eviction, EvictionReason, GenerationId, Key
+from weightd.store import database
+from weightd.store.faults import reported
+
+SCHEMA_VERSION: Final = 1
+JOURNAL_MAX: Final = 100_000
+"""Evictions kept; the oldest go first."""
+
+_SCHEMA: Final = (
+    """CREATE TABLE recency (
+        key TEXT NOT NULL, digest TEXT NOT NULL, sequence INTEGER NOT NULL,
+        last_used REAL NOT NULL, hits INTEGER NOT NULL,
+        PRIMARY KEY (key, digest)) WITHOUT ROWID""",
+    """CREATE TABLE evictions (
+        sequence INTEGER PRIMARY KEY, key TEXT NOT NULL, digest TEXT NOT NULL,
+        bytes INTEGER NOT NULL, reason TEXT NOT NULL, at REAL NOT NULL, idle REAL NOT NULL,
+        beneficiary TEXT)""",
+)
+
+_Answer = TypeVar("_Answer")
+
+
+class Recency(NamedTuple):
+    """How recently and often a generation was used.
+
+    ``sequence`` orders uses without a clock, a larger one being later;
+    ``last_used`` is in seconds since the epoch.
+    """
+
+    sequence: int
+    last_used: float
+    hits: int
+
+
+class HistoryDatabase:
+    """The disposable memory of a root.  Its methods block; any thread may call them.
+
+    ``lost`` says why an earlier database was set aside, None when none was.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or begin the database.  Raises IoError, RootUnusable for a newer schema."""
+        self.lost: str | None = None
+        self._path = path
+        self._using = threading.Lock()
+        self._connection = self._open()
+
+    def load(self) -> dict[GenerationId, Recency]:
+        """What is remembered of each generation.  Raises IoError."""
+        rows = self._run(
+            lambda connection: connection.execute(
+                "SELECT key, digest, sequence, last_used, hits FROM recency"
+            ).fetchall()
+        )
+        recency = {}
+        for key, digest, *rest in rows:
+            try:
+                recency[GenerationId(Key.parse(key), digest)] = Recency(*rest)
+            except InvalidKey:
+                continue
+        return recency
+
+    def flush(
+        self,
+        recency: Mapping[GenerationId, Recency],
+        gone: Iterable[GenerationId],
+        evictions: Sequence[Eviction],
+    ) -> None:
+        """Remember uses, forget ``gone``, append to the journal, in one transaction.
+
+        Raises IoError; nothing was remembered then, and the same may be asked again.
+        """
+        used = [(str(id.key), id.digest, *entry) for id, entry in recency.items()]
+        forgotten = [(str(id.key), id.digest) for id in gone]
+        journal = [_eviction_row(eviction) for eviction in evictions]
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT OR REPLACE INTO recency VALUES (?,?,?,?,?)", used)
+            connection.executemany("DELETE FROM recency WHERE key = ? AND digest = ?", forgotten)
+            connection.executemany(
+                "INSERT OR REPLACE INTO evictions VALUES (?,?,?,?,?,?,?,?)", journal
+            )
+            if journal:
+                connection.execute(
+                    "DELETE FROM evictions WHERE sequence <= "
+                    "(SELECT max(sequence) FROM evictions) - ?",
+                    (JOURNAL_MAX,),
+                )
+            connection.execute("COMMIT")
+
+        self._run(write)
+
+    def evictions(self, limit: int, after: int | None = None) -> list[Eviction]:
+        """At most ``limit`` evictions after sequence ``after``, oldest first.  Raises IoError."""
+        rows = self._run(
+            lambda connection: connection.execute(
+                "SELECT * FROM evictions WHERE sequence > ? ORDER BY sequence LIMIT ?",
+                (-1 if after is None else after, limit),
+            ).fetchall()
+        )
+        return [_eviction(row) for row in rows]
+
+    def last_eviction_sequence(self) -> int:
+        """The newest eviction's sequence, 0 when there is none.  Raises IoError."""
+        return self._run(
+            lambda connection: int(
+                connection.execute("SELECT coalesce(max(sequence), 0) FROM evictions").fetchone()[0]
+            )
+        )
+
+    def close(self) -> None:
+        """Close the connection.  Idempotent."""
+        with self._using:
+            self._connection.close()
+
+    # -- insides ---------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return _connect(self._path)
+        except sqlite3.Error as error:
+            if not database.is_damage(error):
+                raise IoError(call=f"open of {self._path.name}", error=str(error)) from error
+            return self._begin_anew(str(error))
+
+    def _begin_anew(self, reason: str) -> sqlite3.Connection:
+        with reported(f"rename of {self._path.name}"):
+            self.lost = f"{reason} (kept as {database.set_aside(self._path)})"
+        try:
+            return _connect(self._path)
+        except sqlite3.Error as error:
+            raise IoError(call=f"open of {self._path.name}", error=str(error)) from error
+
+    def _run(self, work: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+        """Do ``work``; on a database found damaged, once more on an empty one."""
+        with self._using:
+            try:
+                return self._attempt(work)
+            except sqlite3.Error as error:
+                if not database.is_damage(error):
+                    raise IoError(call=f"use of {self._path.name}", error=str(error)) from error
+                self._connection.close()
+                self._connection = self._begin_anew(str(error))
+            try:
+                return self._attempt(work)
+            except sqlite3.Error as error:
+                raise IoError(call=f"use of {self._path.name}", error=str(error)) from error
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+        try:
+            return work(self._connection)
+        except sqlite3.Error:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+            raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = database.connect(path, "NORMAL")
+    try:
+        if database.check_version(connection, path, SCHEMA_VERSION) == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _eviction_row(eviction: Eviction) -> tuple[object, ...]:
+    beneficiary = None if eviction.beneficiary is None else str(eviction.beneficiary)
+    named = (eviction.sequence, str(eviction.key), eviction.digest, eviction.bytes)
+    return (*named, eviction.reason, eviction.at, eviction.idle, beneficiary)
+
+
+def _eviction(row: tuple[int, str, str, int, str, float, float, str | None]) -> Eviction:
+    sequence, key, digest, size, reason, at, idle, beneficiary = row
+    return Eviction(
+        sequence=sequence,
+        key=Key.parse(key),
+        digest=digest,
+        bytes=size,
+        reason=cast(EvictionReason, reason),
+        at=at,
+        idle=idle,
+        beneficiary=None if beneficiary is None else Key.parse(beneficiary),
+    )

@@ -1,0 +1,223 @@
+"""An arrival: files written, verified and flushed below ``incoming/<id>/``.
+
+An ingest is settled exactly once, by `publish.publish` or by `abort`; leaving
+its context without a publication aborts it.  One thread at a time uses it, and
+`abort` is not called while a ``receive_*`` still runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from weightd.errors import DigestMismatch, IncompleteBody, InvalidRequest, IoError
+from weightd.model import FileEntry, Key, file_path_fault
+from weightd.store import layout, tree
+from weightd.store.archive import TarReader
+from weightd.store.faults import NoSpace, reported
+from weightd.store.layout import Doomed
+from weightd.store.names import Names
+from weightd.store.pace import WriteBack
+from weightd.store.root import Root
+from weightd.store.source import BUFFER_BYTES, Claim, Source, fill
+from weightd.store.unlink import remove_small
+from weightd.units import round_up
+
+ABORT_AT_ONCE_BYTES: Final = 64 << 20
+"""What an abort unlinks by itself; more is left in ``doomed/`` for the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file on stable storage, and the inode it has."""
+
+    entry: FileEntry
+    inode: int
+
+
+class Ingest:
+    """One arrival of one key.  Made by `Store.begin`."""
+
+    def __init__(self, root: Root, key: Key) -> None:
+        """Make ``incoming/<id>/<last segment>``.  Raises NoSpace, IoError."""
+        self.id = layout.new_id()
+        self.key = key
+        self.written: dict[str, Written] = {}
+        self.remains: Doomed | None = None
+        """After an abort: what still waits to be unlinked, and counts until then."""
+        self._root = root
+        self._names = Names()
+        self._claimed = 0
+        self._settled = False
+        self._buffer: memoryview | None = None
+        with reported(f"mkdir in {layout.INCOMING}"):
+            os.mkdir(self.id, 0o755, dir_fd=root.incoming)
+            with tree.opened(self.id, root.incoming) as generation:
+                os.mkdir(key.last_segment, 0o755, dir_fd=generation)
+                self.content = os.open(key.last_segment, tree.DIRECTORY_FLAGS, dir_fd=generation)
+        root.reach("ingest.begun")
+
+    def receive_file(
+        self, path: str, source: Source, *, claim: Claim, length: int | None, sha256: str | None
+    ) -> FileEntry:
+        """Write one file from all of ``source``.
+
+        ``length`` is what the source declared: fewer bytes raise
+        IncompleteBody, more InvalidRequest.  A digest that differs from
+        ``sha256`` raises DigestMismatch.  Also raises NoSpace, IoError, and
+        what ``source`` and ``claim`` raise; the ingest is then to be aborted.
+        """
+        fault = file_path_fault(path) or self._names.add_file(path)
+        if fault is not None:
+            raise InvalidRequest(what=f"file {path!r}", reason=fault)
+        entry = self._write(path, source, claim, length)
+        if sha256 is not None and entry.sha256 != sha256:
+            raise DigestMismatch(expected=sha256, actual=entry.sha256, file=path)
+        return entry
+
+    def receive_tar(self, source: Source, *, claim: Claim) -> tuple[FileEntry, ...]:
+        """Write the regular files of a tar stream, all of it or an error.
+
+        Raises InvalidArchive beside what `receive_file` raises.
+        """
+        reader = TarReader(source)
+        return tuple(
+            self._write(member.path, reader, claim, member.size) for member in reader.members()
+        )
+
+    def abort(self) -> Doomed | None:
+        """Give the arrival up.  Idempotent; never raises for the disk.
+
+        Answers what is left to `Store.unlink`, whose bytes still count, or None
+        when everything is gone already.
+        """
+        if self._settled:
+            return self.remains
+        self.settle()
+        self.remains = self._give_up()
+        return self.remains
+
+    def settle(self) -> None:
+        """Let the descriptor go; the arrival is no longer this object's."""
+        if not self._settled:
+            self._settled = True
+            self._buffer = None
+            os.close(self.content)
+
+    @property
+    def settled(self) -> bool:
+        return self._settled
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()
+
+    # -- insides ---------------------------------------------------------------
+
+    def _give_up(self) -> Doomed | None:
+        doomed = Doomed(self.id, self._claimed)
+        try:
+            with reported(f"rename of {layout.INCOMING}/{self.id}"):
+                os.rename(
+                    self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
+                )
+            if self._claimed <= ABORT_AT_ONCE_BYTES:
+                remove_small(self._root, doomed)
+                return None
+        except (IoError, NoSpace):
+            # Not lost: the caller's `Store.unlink` meets the fault again, and reports it.
+            return doomed
+        return doomed
+
+    def _write(self, path: str, source: Source, claim: Claim, length: int | None) -> FileEntry:
+        with reported(f"create of {path}"):
+            descriptor = self._create(path)
+        try:
+            size, digest = self._pour(path, descriptor, source, claim, length)
+            self._root.reach("ingest.file-written")
+            with reported(f"fsync of {path}"):
+                inode = self._seal(descriptor)
+        finally:
+            os.close(descriptor)
+        self._root.reach("ingest.file-flushed")
+        entry = FileEntry(path, size, digest)
+        self.written[path] = Written(entry, inode)
+        return entry
+
+    def _create(self, path: str) -> int:
+        """Create the file and the directories on its way."""
+        parents = path.split("/")[:-1]
+        for depth in range(1, len(parents) + 1):
+            try:
+                os.close(tree.open_below(self.content, "/".join(parents[:depth]), _PATH_FLAGS))
+            except FileNotFoundError:
+                self._make_directory(parents[:depth])
+        return tree.open_below(self.content, path, tree.CREATE_FLAGS)
+
+    def _make_directory(self, segments: list[str]) -> None:
+        if len(segments) == 1:
+            os.mkdir(segments[0], 0o755, dir_fd=self.content)
+            return
+        parent = tree.open_below(self.content, "/".join(segments[:-1]), tree.DIRECTORY_FLAGS)
+        try:
+            os.mkdir(segments[-1], 0o755, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def _pour(
+        self, path: str, descriptor: int, source: Source, claim: Claim, length: int | None
+    ) -> tuple[int, str]:
+        """Write and hash what arrives; its length and sha256."""
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        buffer = self._buffer
+        if length is not None:
+            self._claim(claim, round_up(length, self._root.block))
+        digest, pace, size = hashlib.sha256(), WriteBack(descriptor), 0
+        while count := fill(source, buffer if length is None else buffer[: length - size]):
+            if length is None:
+                self._claim(claim, self._growth(size, count))
+            digest.update(buffer[:count])
+            with reported(f"write to {path}"):
+                tree.write_all(descriptor, buffer[:count])
+                size += count
+                pace.reached(size)
+        if length is not None:
+            self._check_length(source, buffer, size, length)
+        return size, digest.hexdigest()
+
+    def _check_length(self, source: Source, buffer: memoryview, size: int, length: int) -> None:
+        if size < length:
+            raise IncompleteBody(received=size, declared=length)
+        if source.readinto(buffer[:1]):
+            raise InvalidRequest(what="body", reason=f"it is longer than the {length} declared")
+
+    def _growth(self, size: int, count: int) -> int:
+        block = self._root.block
+        return round_up(size + count, block) - round_up(size, block)
+
+    def _claim(self, claim: Claim, count: int) -> None:
+        if count:
+            claim(count)
+            self._claimed += count
+
+    def _seal(self, descriptor: int) -> int:
+        """Give the file its mode and group, bring it to stable storage; its inode."""
+        if self._root.group is not None:
+            os.fchown(descriptor, -1, self._root.group)
+        os.fchmod(descriptor, self._root.file_mode)
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_ino
+
+
+_PATH_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,0 +1,84 @@
+"""Names below the root, and what a name says about who wrote it.
+
+::
+
+    .weightd.lock  FORMAT  state.db*  history.db*
+    incoming/<id>/{manifest.json, <last segment>/...}
+    models/<key, "/" as "+">.<first 16 digits of the digest>/
+        {manifest.json, superseded, <last segment>/...}
+    doomed/<id>/...
+
+An id is 32 random hexadecimal digits, so that an arrival keeps its name when
+it is moved to ``doomed/`` and nothing ever collides there.  Any other name was
+not written by weightd: it is reported and left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from weightd.model import GenerationId
+
+LOCK: Final = ".weightd.lock"
+FORMAT: Final = "FORMAT"
+FORMAT_VERSION: Final = 1
+STATE: Final = "state.db"
+HISTORY: Final = "history.db"
+INCOMING: Final = "incoming"
+MODELS: Final = "models"
+DOOMED: Final = "doomed"
+
+MANIFEST: Final = "manifest.json"
+SUPERSEDED: Final = "superseded"
+
+# mkfs puts lost+found at the top of a filesystem that is all ours.
+_OWN: Final = frozenset({LOCK, FORMAT, INCOMING, MODELS, DOOMED, "lost+found"})
+_DATABASE: Final = re.compile(r"(state|history)\.db(\.lost-[0-9]+)?(-wal|-shm|-journal)?", re.ASCII)
+_GENERATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*\.[0-9a-f]{16}", re.ASCII)
+_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """Something in ``doomed/`` (or an arrival on its way there) that is yet to be unlinked.
+
+    ``bytes`` are the blocks that unlinking will give back, a shared blob being
+    counted with the first of the names that go.  ``vanished`` says that the
+    directory was gone before it could be moved, so there is nothing to unlink.
+    """
+
+    id: str
+    bytes: int
+    generation: GenerationId | None = None
+    vanished: bool = False
+
+
+def new_id() -> str:
+    """A name for ``incoming/`` or ``doomed/`` that was never used before."""
+    return secrets.token_hex(16)
+
+
+def is_id(name: str) -> bool:
+    """Whether weightd could have given this name to an arrival."""
+    return _ID.fullmatch(name) is not None
+
+
+def is_generation_name(name: str) -> bool:
+    """Whether weightd could have given this name to a published generation."""
+    return _GENERATION.fullmatch(name) is not None
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a name at the top of the root is one weightd uses."""
+    return name in _OWN or _DATABASE.fullmatch(name) is not None
+
+
+def generation_name(generation: GenerationId) -> str:
+    """The directory of a generation below ``models/``.
+
+    ``+`` is in no key, so two keys never share a name.
+    """
+    return f"{str(generation.key).replace('/', '+')}.{generation.digest[:16]}"

@@ -1,0 +1,271 @@
+"""``state.db``: the pins, each on stable storage before it is acknowledged.
+
+One thread writes.  Whatever is queued while it flushes goes into its next
+transaction, so that a burst of pins costs a few flushes and not one each.
+Operations are applied in the order they were asked for.
+
+When the database was lost, its successor carries a `Loss` from the transaction
+that creates it on, so that a restart does not take the empty table for no pins.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final, NamedTuple, Self, TypeAlias
+
+from weightd.errors import InvalidKey, InvalidRequest, IoError, StateUnwritable
+from weightd.failpoints import Reach, unarmed
+from weightd.model import GenerationId, Key, Pin, parse_holder, parse_sha256
+from weightd.store import database
+from weightd.store.faults import PinsLost, reported
+
+SCHEMA_VERSION: Final = 1
+GROUP_MAX: Final = 1000
+"""Operations in one transaction; bounds how long the first of them waits."""
+
+# Two pages in three of a commit on a full disk come from these: freed once
+# written, they leave room in the file and in its log.
+_BALLAST_BYTES: Final = 256 << 10
+
+_SCHEMA: Final = (
+    """CREATE TABLE pins (
+        holder TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
+        since REAL NOT NULL, ttl REAL, until REAL, forever INTEGER NOT NULL,
+        boot_id TEXT NOT NULL, PRIMARY KEY (holder, key, digest)) WITHOUT ROWID""",
+    "CREATE TABLE loss (since REAL NOT NULL, reason TEXT NOT NULL)",
+    "CREATE TABLE ballast (bytes BLOB)",
+)
+_PUT: Final = "INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_REMOVE: Final = "DELETE FROM pins WHERE holder = ? AND key = ? AND digest = ?"
+
+_Values: TypeAlias = tuple[str | float | int | None, ...]
+
+
+class StoredPin(NamedTuple):
+    """A pin, and the boot of the node under which it was taken or renewed."""
+
+    pin: Pin
+    boot_id: str
+
+
+class Loss(NamedTuple):
+    """When (seconds since the epoch) and why the pins before were lost."""
+
+    since: float
+    reason: str
+
+
+class _Operation(NamedTuple):
+    """``name`` is that of its failpoints, "" for none."""
+
+    name: str
+    statement: str
+    values: _Values
+    done: Future[None]
+
+
+class PinDatabase:
+    """The one writer and reader of ``state.db``.  Made by `open`; `close` ends its thread."""
+
+    def __init__(self, connection: sqlite3.Connection, reach: Reach) -> None:
+        self._connection = connection
+        self._reach = reach
+        self._using = threading.Lock()
+        self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name="pins", daemon=True)
+        self._writer.start()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        reach: Reach = unarmed,
+        *,
+        expected: bool = False,
+        loss: Loss | None = None,
+    ) -> Self:
+        """Open the pins at ``path``.
+
+        ``expected`` says that there must have been a database, because there
+        are models.  Raises PinsLost when it is missing then, or damaged (and
+        set aside): open again with ``expected=False`` and the ``loss`` to be
+        remembered.  Raises IoError, and RootUnusable for a newer schema.
+        """
+        try:
+            connection = _open(path, expected=expected, loss=loss)
+        except sqlite3.Error as error:
+            if not database.is_damage(error):
+                raise IoError(call=f"open of {path.name}", error=str(error)) from error
+            raise _lost(path, str(error)) from error
+        return cls(connection, reach)
+
+    def load(self) -> list[StoredPin]:
+        """Every pin.  Raises IoError."""
+        rows = self._rows("SELECT * FROM pins ORDER BY since, holder, key, digest")
+        return [_stored_pin(row) for row in rows]
+
+    def loss(self) -> Loss | None:
+        """The loss nobody has accepted yet.  Raises IoError."""
+        rows = self._rows("SELECT since, reason FROM loss")
+        return Loss(_seconds(rows[0][0]), str(rows[0][1])) if rows else None
+
+    def put(self, pin: Pin, boot_id: str) -> Future[None]:
+        """Keep a pin, or what it was renewed to.  The future raises StateUnwritable."""
+        id = pin.generation
+        lease = (pin.since, pin.ttl, pin.until, int(pin.forever))
+        return self._ask("pin", _PUT, (pin.holder, str(id.key), id.digest, *lease, boot_id))
+
+    def remove(self, holder: str, id: GenerationId) -> Future[None]:
+        """Forget a pin; one that is not there is no error.  The future raises StateUnwritable."""
+        return self._ask("unpin", _REMOVE, (holder, str(id.key), id.digest))
+
+    def accept_loss(self) -> Future[None]:
+        """Forget that pins were lost.  The future raises StateUnwritable."""
+        return self._ask("", "DELETE FROM loss", ())
+
+    def close(self) -> None:
+        """Write what is queued, then end the thread and the connection.  Idempotent."""
+        if self._writer.is_alive():
+            self._queue.put(None)
+            self._writer.join()
+        self._connection.close()
+
+    # -- insides ---------------------------------------------------------------
+
+    def _ask(self, name: str, statement: str, values: _Values) -> Future[None]:
+        operation = _Operation(name, statement, values, Future())
+        if self._writer.is_alive():
+            self._queue.put(operation)
+        else:
+            operation.done.set_exception(StateUnwritable(error="the database is closed"))
+        return operation.done
+
+    def _rows(self, statement: str) -> list[tuple[object, ...]]:
+        try:
+            with self._using:
+                return self._connection.execute(statement).fetchall()
+        except sqlite3.Error as error:
+            raise IoError(call="read of state.db", error=str(error)) from error
+
+    def _write(self) -> None:
+        while (group := self._next_group()) is not None:
+            failure = self._commit(group)
+            for operation in group:
+                if failure is None:
+                    operation.done.set_result(None)
+                else:
+                    operation.done.set_exception(failure)
+
+    def _next_group(self) -> list[_Operation] | None:
+        """What is queued, at least one; None when closed and all is written."""
+        first = self._queue.get()
+        if first is None:
+            return None
+        group = [first]
+        while len(group) < GROUP_MAX and not self._queue.empty():
+            following = self._queue.get()
+            if following is None:
+                self._queue.put(None)
+                break
+            group.append(following)
+        return group
+
+    def _commit(self, group: list[_Operation]) -> StateUnwritable | None:
+        """Apply a group in one transaction, all or nothing."""
+        names = sorted({operation.name for operation in group if operation.name})
+        with self._using:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                for operation in group:
+                    self._connection.execute(operation.statement, operation.values)
+                for name in names:
+                    self._reach(f"{name}.before-commit")
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                return StateUnwritable(error=str(error))
+        for name in names:
+            self._reach(f"{name}.committed")
+        return None
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                # SQLite has rolled back by itself then; the next BEGIN tells if not.
+                return
+
+
+def _open(path: Path, *, expected: bool, loss: Loss | None) -> sqlite3.Connection:
+    if expected and not path.exists():
+        raise PinsLost(f"{path.name} is missing", None)
+    connection = database.connect(path, "FULL")
+    try:
+        damage = database.damage_of(connection)
+        if damage is None and database.check_version(connection, path, SCHEMA_VERSION) == 0:
+            damage = "it is empty" if expected else None
+            if damage is None:
+                _create(connection, loss)
+        if damage is None:
+            damage = _row_damage(connection)
+        if damage is not None:
+            connection.close()
+            raise _lost(path, damage)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(connection: sqlite3.Connection, loss: Loss | None) -> None:
+    """Make the tables and record the loss in one transaction."""
+    # The log is kept small enough to be reused within what the ballast made room for.
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    if loss is not None:
+        connection.execute("INSERT INTO loss VALUES (?, ?)", loss)
+    connection.execute("INSERT INTO ballast VALUES (zeroblob(?))", (_BALLAST_BYTES,))
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+    connection.execute("DELETE FROM ballast")
+
+
+def _row_damage(connection: sqlite3.Connection) -> str | None:
+    """A row that is no pin is damage: what cannot be read is not taken for nothing."""
+    try:
+        for row in connection.execute("SELECT * FROM pins"):
+            _stored_pin(row)
+        connection.execute("SELECT since, reason FROM loss").fetchall()
+    except (ValueError, TypeError, InvalidKey, InvalidRequest) as error:
+        return f"a row is not a pin: {error}"
+    return None
+
+
+def _stored_pin(row: tuple[object, ...]) -> StoredPin:
+    holder, key, digest, since, ttl, until, forever, boot_id = row
+    pin = Pin(
+        holder=parse_holder(str(holder)),
+        generation=GenerationId(Key.parse(str(key)), parse_sha256(str(digest))),
+        since=_seconds(since),
+        ttl=None if ttl is None else _seconds(ttl),
+        until=None if until is None else _seconds(until),
+        forever=bool(forever),
+    )
+    return StoredPin(pin, str(boot_id))
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a time")
+    return float(value)
+
+
+def _lost(path: Path, reason: str) -> PinsLost:
+    with reported(f"rename of {path.name}"):
+        return PinsLost(reason, database.set_aside(path))

@@ -1,0 +1,111 @@
+"""The one ordered publication, and the marks of retirement.
+
+The order is what makes a crash harmless.  The files were flushed as they were
+written; then each directory of the tree, deepest first; then the manifest; then
+the generation's directory.  Only then one rename makes it all visible, and the
+flush of ``models/`` makes that last.  A crash before the rename leaves debris
+in ``incoming/``; after it, a whole model.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Final
+
+from weightd.model import Blob, GenerationId, Manifest
+from weightd.store import layout, manifest_file, tree
+from weightd.store.faults import AlreadyPublished, reported
+from weightd.store.ingest import Ingest
+from weightd.store.root import Root
+from weightd.store.tree import opened
+
+_GENERATION_MODE: Final = 0o755
+"""A non-root daemon must be able to move the directory to another parent."""
+
+_CONTENT_MODE: Final = 0o555
+
+
+def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
+    """Make an ingest a model; its blobs, in the order of ``manifest.files``.
+
+    Raises AlreadyPublished, NoSpace, IoError; the ingest is then still to be
+    aborted, and nothing is visible.
+    """
+    inodes = _inodes(ingest, manifest)
+    name = layout.generation_name(manifest.id)
+    with reported(f"publication of {manifest.key}"):
+        if tree.exists(name, root.models):
+            raise AlreadyPublished(manifest.id)
+        _flush_directories(root, ingest.content)
+        with opened(ingest.id, root.incoming) as generation:
+            data = manifest_file.encode(manifest, inodes)
+            tree.write_flushed(layout.MANIFEST, data, generation, 0o444)
+            os.fchmod(generation, _GENERATION_MODE)
+            os.fsync(generation)
+        root.reach("publish.manifest-flushed")
+        _appear(root, ingest.id, name)
+    ingest.settle()
+    return manifest_file.blobs(manifest, inodes, root.block)
+
+
+def _inodes(ingest: Ingest, manifest: Manifest) -> tuple[int, ...]:
+    """The inode of each file of the manifest, which must list what was received."""
+    if ingest.settled:
+        raise RuntimeError(f"ingest {ingest.id} is settled already")
+    received = {path: written.entry for path, written in ingest.written.items()}
+    if received != {entry.path: entry for entry in manifest.files} or ingest.key != manifest.key:
+        raise ValueError(f"the manifest of {manifest.key} does not list what was received")
+    return tuple(ingest.written[entry.path].inode for entry in manifest.files)
+
+
+def _flush_directories(root: Root, top: int) -> None:
+    """Set mode and group of a directory and all below it, and flush each, deepest first."""
+    with os.scandir(top) as entries:
+        below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in below:
+        with opened(name, top) as directory:
+            _flush_directories(root, directory)
+    if root.group is not None:
+        os.fchown(top, -1, root.group)
+    os.fchmod(top, _CONTENT_MODE)
+    os.fsync(top)
+
+
+def _appear(root: Root, id: str, name: str) -> None:
+    """Rename into ``models/`` for good; a flush that fails takes it back."""
+    os.rename(id, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
+    root.reach("publish.renamed")
+    try:
+        os.fsync(root.models)
+        os.fsync(root.incoming)
+    except OSError:
+        # Not acknowledged, so it must not be found by a lookup either.
+        os.rename(name, id, src_dir_fd=root.models, dst_dir_fd=root.incoming)
+        raise
+    root.reach("publish.parent-flushed")
+
+
+def mark_superseded(root: Root, id: GenerationId) -> None:
+    """Retire a generation for good; one that vanished needs no mark.  Raises NoSpace, IoError."""
+    with reported(f"retirement of {id.key}"):
+        try:
+            with opened(layout.generation_name(id), root.models) as generation:
+                if not tree.exists(layout.SUPERSEDED, generation):
+                    tree.write_flushed(layout.SUPERSEDED, b"", generation, 0o444)
+                os.fsync(generation)
+        except FileNotFoundError:
+            return
+    root.reach("retire.marked")
+
+
+def clear_superseded(root: Root, id: GenerationId) -> None:
+    """Make a retired generation current again.  Raises IoError."""
+    with (
+        reported(f"return of {id.key}"),
+        opened(layout.generation_name(id), root.models) as generation,
+    ):
+        with suppress(FileNotFoundError):
+            os.unlink(layout.SUPERSEDED, dir_fd=generation)
+        os.fsync(generation)
+    root.reach("retire.unmarked")

@@ -1,0 +1,115 @@
+"""What a start finds on the disk: one file opened per model, and nothing unlinked."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from weightd.model import Blob, Manifest
+from weightd.store import layout, manifest_file, tree
+from weightd.store.faults import printable, reported
+from weightd.store.layout import Doomed
+from weightd.store.manifest_file import Unreadable
+from weightd.store.root import Root
+from weightd.units import round_up
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A published generation as its manifest tells it; the files are not looked at yet.
+
+    ``blobs`` go with ``manifest.files``; their inodes are those recorded at
+    publication, to be corrected by `Store.check`.
+    """
+
+    manifest: Manifest
+    blobs: tuple[Blob, ...]
+    superseded: bool
+
+
+class Damaged(NamedTuple):
+    """A directory in ``models/`` whose manifest cannot be trusted."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """``foreign`` are names weightd did not write, relative to the root; they are left alone."""
+
+    models: list[Found]
+    damaged: list[Damaged]
+    debris: list[Doomed]
+    foreign: list[str]
+
+
+def scan(root: Root) -> ScanReport:
+    """Read every manifest; move what was arriving to ``doomed/``.  Raises IoError."""
+    report = ScanReport([], [], [], [])
+    with reported(f"scan of {root.path}"):
+        _scan_models(root, report)
+        _scan_debris(root, report)
+        for name, _ in _entries(root.directory):
+            if not layout.is_own_name(name):
+                report.foreign.append(printable(name))
+    return report
+
+
+def _scan_models(root: Root, report: ScanReport) -> None:
+    for name, is_directory in _entries(root.models):
+        if not (is_directory and layout.is_generation_name(name)):
+            report.foreign.append(f"{layout.MODELS}/{printable(name)}")
+            continue
+        try:
+            manifest, inodes = manifest_file.read(name, root.models)
+        except Unreadable as error:
+            report.damaged.append(Damaged(name, str(error)))
+            continue
+        blobs = manifest_file.blobs(manifest, inodes, root.block)
+        superseded = tree.exists(f"{name}/{layout.SUPERSEDED}", root.models)
+        report.models.append(Found(manifest, blobs, superseded))
+
+
+def _scan_debris(root: Root, report: ScanReport) -> None:
+    """Everything with a name of ours in ``incoming/`` and ``doomed/``, all now in the latter."""
+    for name, is_directory in _entries(root.incoming):
+        if not (is_directory and layout.is_id(name)):
+            report.foreign.append(f"{layout.INCOMING}/{printable(name)}")
+            continue
+        os.rename(name, name, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+    counted: dict[int, int] = {}
+    for name, is_directory in _entries(root.doomed):
+        if not (is_directory and layout.is_id(name)):
+            report.foreign.append(f"{layout.DOOMED}/{printable(name)}")
+            continue
+        report.debris.append(Doomed(name, _debris_bytes(root, name, counted)))
+
+
+def _debris_bytes(root: Root, name: str, counted: dict[int, int]) -> int:
+    """The blocks that unlinking gives back; a blob counts where the last of its names is seen."""
+    total = 0
+    with tree.opened(name, root.doomed) as directory:
+        for leaf in tree.walk(directory):
+            if not stat.S_ISREG(leaf.status.st_mode) or _is_overhead(leaf.path):
+                continue
+            inode = leaf.status.st_ino
+            counted[inode] = counted.get(inode, 0) + 1
+            if counted[inode] == leaf.status.st_nlink:
+                total += round_up(leaf.status.st_size, root.block)
+    return total
+
+
+def _is_overhead(path: str) -> bool:
+    """Whether a file of a generation is charged to no model: its manifest, its mark."""
+    return "/" not in path and not layout.is_id(path)
+
+
+def _entries(directory: int) -> Iterator[tuple[str, bool]]:
+    """Name, and whether it is a directory (not a link to one), listed before anything changes."""
+    with os.scandir(directory) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    yield from listed

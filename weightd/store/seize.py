@@ -1,0 +1,203 @@
+"""Seizing victims, all or none, and moving them out of reach.
+
+A victim is seized when nobody shares a lock on the directory that was handed
+out (the declared hold) and, where the kernel tells, nobody has a file open or
+mapped whose last name is going.  A file with a name elsewhere stays readable
+under that name and is not asked about: it would be refused for its other
+name's readers.  The locks stand until every victim has moved, so that nobody
+can begin to use one in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from weightd.errors import IoError
+from weightd.model import GenerationId
+from weightd.store import layout, lease, tree
+from weightd.store.faults import SeizeRefused, printable, reported
+from weightd.store.layout import Doomed
+from weightd.store.root import Root
+from weightd.store.tree import Leaf
+from weightd.units import round_up
+
+
+@dataclass(slots=True)
+class _Victim:
+    """One generation about to go.  ``content`` is None when its directory is no longer one."""
+
+    generation: GenerationId
+    name: str
+    content: int | None = None
+    present: bool = False
+    files: list[Leaf] = field(default_factory=list)
+    bytes: int = 0
+
+
+def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
+    """Seize every victim, then move each into ``doomed/``; in the order of ``ids``.
+
+    Raises SeizeRefused, or IoError and NoSpace from the disk; nothing has moved
+    then.  A victim that is not there any more is answered as vanished.
+    """
+    with reported("eviction"), _Seizure(root) as seizure:
+        victims = [seizure.take(id) for id in ids]
+        seizure.lease(victims)
+        root.reach("evict.seized")
+        seizure.confirm()
+        return _move(root, victims)
+
+
+class _Seizure:
+    """The descriptors, locks and leases on a set of victims; leaving it lets them go."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._descriptors: list[int] = []
+        self._leased: dict[int, GenerationId] = {}
+        self._refused: dict[GenerationId, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Closing gives the flock and the leases back; nobody else has these descriptors.
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def take(self, id: GenerationId) -> _Victim:
+        """Lock the directory handed out, and list what is in it."""
+        victim = _Victim(id, layout.generation_name(id))
+        try:
+            with tree.opened(victim.name, self._root.models) as generation:
+                victim.present = True
+                victim.content = self._open(id.key.last_segment, generation)
+        except OSError as error:
+            # Not a directory, or a link: whatever stands there, it is not what was published.
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+        if victim.content is None:
+            return victim
+        try:
+            fcntl.flock(victim.content, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._refused[id] = "a process holds a lock on its directory"
+        victim.files = [
+            leaf for leaf in tree.walk(victim.content) if stat.S_ISREG(leaf.status.st_mode)
+        ]
+        return victim
+
+    def lease(self, victims: Sequence[_Victim]) -> None:
+        """Take a lease on every file whose last name is among the victims.
+
+        Raises SeizeRefused naming every victim that is in use.
+        """
+        names = Counter(leaf.status.st_ino for victim in victims for leaf in victim.files)
+        seen: set[int] = set()
+        for victim in victims:
+            for leaf in victim.files:
+                inode = leaf.status.st_ino
+                if inode in seen or names[inode] < leaf.status.st_nlink:
+                    continue
+                seen.add(inode)
+                victim.bytes += round_up(leaf.status.st_size, self._root.block)
+                if victim.generation not in self._refused:
+                    self._lease_one(victim, leaf)
+        self._raise_refused()
+
+    def confirm(self) -> None:
+        """Refuse what somebody began to wait for since.  Raises SeizeRefused."""
+        for descriptor, id in self._leased.items():
+            if not lease.unbroken(descriptor):
+                self._refused[id] = "a process is opening one of its files"
+        self._raise_refused()
+
+    def _lease_one(self, victim: _Victim, leaf: Leaf) -> None:
+        if not self._root.leases_work or victim.content is None:
+            return
+        shown = printable(leaf.path)
+        try:
+            descriptor = self._open_file(leaf.path, victim.content)
+            granted = lease.take(descriptor)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            # What the kernel will not tell is not taken for idle.
+            self._refused[victim.generation] = f"whether {shown} is open is unknown: {error}"
+            return
+        if granted:
+            self._leased[descriptor] = victim.generation
+        else:
+            self._refused[victim.generation] = f"a process has {shown} open or mapped"
+
+    def _open(self, name: str, parent: int) -> int:
+        descriptor = os.open(name, tree.DIRECTORY_FLAGS, dir_fd=parent)
+        self._descriptors.append(descriptor)
+        return descriptor
+
+    def _open_file(self, path: str, top: int) -> int:
+        descriptor = tree.open_below(top, path, tree.READ_FLAGS)
+        self._descriptors.append(descriptor)
+        return descriptor
+
+    def _raise_refused(self) -> None:
+        if self._refused:
+            raise SeizeRefused(self._refused)
+
+
+def _move(root: Root, victims: Sequence[_Victim]) -> tuple[Doomed, ...]:
+    """Rename every victim into ``doomed/``; one that cannot move brings the others back."""
+    moved: list[tuple[str, str]] = []
+    doomed: list[Doomed] = []
+    try:
+        for victim in victims:
+            id = layout.new_id()
+            gone = not (victim.present and _rename(root, victim.name, id))
+            if not gone:
+                moved.append((victim.name, id))
+                root.reach("evict.renamed-one")
+            doomed.append(Doomed(id, 0 if gone else victim.bytes, victim.generation, gone))
+        root.reach("evict.renamed-all")
+        os.fsync(root.doomed)
+        os.fsync(root.models)
+    except OSError as error:
+        _bring_back(root, moved, error)
+        raise
+    root.reach("evict.parents-flushed")
+    return tuple(doomed)
+
+
+def _rename(root: Root, name: str, id: str) -> bool:
+    """Move one victim; False when it vanished meanwhile."""
+    try:
+        os.rename(name, id, src_dir_fd=root.models, dst_dir_fd=root.doomed)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _bring_back(root: Root, moved: Sequence[tuple[str, str]], cause: OSError) -> None:
+    """Undo the renames.  Raises IoError when even that fails: the next start settles it then."""
+    for name, id in reversed(moved):
+        try:
+            os.rename(id, name, src_dir_fd=root.doomed, dst_dir_fd=root.models)
+        except OSError as error:
+            raise IoError(
+                call=f"rename of {layout.DOOMED}/{id} back to {layout.MODELS}/{name}",
+                error=f"{error.strerror}, after {cause.strerror}",
+            ) from error

@@ -1,0 +1,213 @@
+"""`Store`: everything on disk behind one object.
+
+Every method blocks and may be called from any thread.  The store decides
+nothing about bytes or victims; it is told what to write and what to doom, and
+makes that last.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from weightd.failpoints import Reach, unarmed
+from weightd.model import Blob, GenerationId, Key, Manifest, file_path_fault
+from weightd.store import check, layout, lease, publish, root, scan, seize, tree, unlink
+from weightd.store.faults import Damage, reported
+from weightd.store.ingest import Ingest
+from weightd.store.layout import Doomed
+from weightd.store.scan import ScanReport
+
+# A generation's directory, the directory handed out, the manifest.
+_BLOCKS_PER_MODEL: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Filesystem:
+    """Bytes of the root's filesystem: ``total`` as df counts it, ``free`` to this user."""
+
+    total: int
+    free: int
+
+
+class Store:
+    """The owner of one root.  Made by `open`; closing it lets another daemon have the root."""
+
+    def __init__(self, taken: root.Root) -> None:
+        self._root = taken
+        self._seizing = threading.Lock()
+        self._counting = threading.Lock()
+        self._models = 0
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        file_mode: int = 0o444,
+        group: int | None = None,
+        reach: Reach = unarmed,
+    ) -> Self:
+        """Take the root at ``path``, making what is missing.
+
+        Ignores SIGIO when called in the main thread, see `store.lease`.
+        Raises RootUnusable with one line that says what to do.
+        """
+        lease.ignore_breaks()
+        return cls(root.take(path, file_mode=file_mode, group=group, reach=reach))
+
+    def close(self) -> None:
+        """Give the root back.  No other method is running, and none is called again."""
+        self._root.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def root(self) -> Path:
+        """The root's absolute path."""
+        return self._root.path
+
+    @property
+    def block(self) -> int:
+        """Bytes per filesystem block, in which everything is charged."""
+        return self._root.block
+
+    @property
+    def leases_work(self) -> bool:
+        """Whether the kernel tells here who has a file open; without it only flock counts."""
+        return self._root.leases_work
+
+    @property
+    def state_path(self) -> Path:
+        """Where the pins' database stands."""
+        return self._root.path / layout.STATE
+
+    @property
+    def history_path(self) -> Path:
+        """Where the disposable database stands."""
+        return self._root.path / layout.HISTORY
+
+    def scan(self) -> ScanReport:
+        """Find what a start finds; see `ScanReport`.  Raises IoError."""
+        report = scan.scan(self._root)
+        with self._counting:
+            self._models = len(report.models) + len(report.damaged)
+        return report
+
+    def begin(self, key: Key) -> Ingest:
+        """Start an arrival.  Raises NoSpace, IoError."""
+        return Ingest(self._root, key)
+
+    def publish(self, ingest: Ingest, manifest: Manifest) -> tuple[Path, tuple[Blob, ...]]:
+        """Make an arrival a model: the path handed out, and its blobs.
+
+        Raises AlreadyPublished, NoSpace, IoError; nothing is visible then.
+        """
+        blobs = publish.publish(self._root, ingest, manifest)
+        self._count(1)
+        return self.path_of(manifest.id), blobs
+
+    def path_of(self, id: GenerationId) -> Path:
+        """The directory that is handed out; it ends in the model's own name."""
+        return self._root.path / self.relative_path_of(id)
+
+    def relative_path_of(self, id: GenerationId) -> str:
+        """The same, below the root."""
+        return f"{layout.MODELS}/{layout.generation_name(id)}/{id.key.last_segment}"
+
+    def mark_superseded(self, id: GenerationId) -> None:
+        """Retire a generation for good.  Raises NoSpace, IoError."""
+        publish.mark_superseded(self._root, id)
+
+    def clear_superseded(self, id: GenerationId) -> None:
+        """Make a retired generation current again.  Raises IoError."""
+        publish.clear_superseded(self._root, id)
+
+    def doom(self, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
+        """Seize all of ``ids``, then move each out of reach, in that order.
+
+        Raises SeizeRefused, IoError, NoSpace; nothing has moved then.
+        """
+        # Two seizures at once would each see the other's descriptors as use.
+        with self._seizing:
+            doomed = seize.doom(self._root, ids)
+        self._count(-len(doomed))
+        return doomed
+
+    def unlink(self, doomed: Doomed, freed: unlink.Freed) -> int:
+        """Unlink what was doomed; the bytes left because somebody has them open.
+
+        See `store.unlink`.  Raises IoError; then, or with bytes left, call again.
+        """
+        return unlink.unlink(self._root, doomed, freed)
+
+    def check(self, manifest: Manifest) -> Damage | tuple[Blob, ...]:
+        """Compare a model with its manifest: the blobs as they are, or the damage.
+
+        Raises IoError, which says nothing about the model.
+        """
+        return check.check(self._root, manifest)
+
+    def open_file(self, id: GenerationId, path: str) -> int:
+        """A read-only descriptor of a published file; never one outside the model.
+
+        Raises FileNotFoundError when it is not there (the model vanished or is
+        damaged), IoError when the disk fails.
+        """
+        if file_path_fault(path) is not None:
+            raise FileNotFoundError(path)
+        below = f"{layout.generation_name(id)}/{id.key.last_segment}/{path}"
+        with reported(f"open of {path} of {id.key}"):
+            try:
+                descriptor = tree.open_below(self._root.models, below, tree.READ_FLAGS)
+            except (FileNotFoundError, NotADirectoryError):
+                descriptor = -1
+        if descriptor >= 0 and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            descriptor = -1
+        if descriptor < 0:
+            raise FileNotFoundError(path)
+        return descriptor
+
+    def filesystem(self) -> Filesystem:
+        """Ask the filesystem.  Raises IoError.
+
+        Right after an unlink it may still tell the old figures: xfs for half a
+        second, btrfs until it syncs.
+        """
+        with reported(f"statvfs of {self.root}"):
+            answer = os.fstatvfs(self._root.directory)
+        used = answer.f_blocks - answer.f_bfree
+        total = (used + answer.f_bavail) * answer.f_frsize
+        return Filesystem(total=total, free=answer.f_bavail * answer.f_frsize)
+
+    def overhead(self) -> int:
+        """An estimate of the bytes that are nobody's weights: databases, manifests, directories."""
+        total = self._models * _BLOCKS_PER_MODEL * self.block
+        for name in (layout.STATE, layout.HISTORY):
+            for suffix in ("", "-wal", "-shm"):
+                try:
+                    status = os.stat(name + suffix, dir_fd=self._root.directory)
+                except FileNotFoundError:
+                    continue
+                total += status.st_blocks * 512
+        return total
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self._models = max(0, self._models + change)

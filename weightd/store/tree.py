@@ -1,0 +1,104 @@
+"""Directories by descriptor, so that no symlink is ever followed.
+
+Every open here has O_NOFOLLOW on each component.  O_NONBLOCK keeps a planted
+fifo, or a file another process holds a lease on, from stopping the thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from weightd.store.faults import printable
+
+DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# Deeper than any model may be (model.FILE_DEPTH_MAX); what is deeper was planted.
+DEPTH_MAX: Final = 64
+
+
+class Leaf(NamedTuple):
+    """Anything but a directory below a walked one, as lstat sees it."""
+
+    path: str
+    status: os.stat_result
+
+
+@contextmanager
+def opened(name: str, parent: int) -> Iterator[int]:
+    """The directory ``name`` in ``parent``, open for the block.  Raises OSError."""
+    descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_below(top: int, path: str, flags: int) -> int:
+    """Open the file at ``path`` below the directory ``top``.  Raises OSError.
+
+    ``path`` is one that `model.file_path_fault` has no fault with.
+    """
+    *parents, last = path.split("/")
+    parent = top
+    try:
+        for name in parents:
+            child = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+            if parent != top:
+                os.close(parent)
+            parent = child
+        return os.open(last, flags, dir_fd=parent)
+    finally:
+        if parent != top:
+            os.close(parent)
+
+
+def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Iterator[Leaf]:
+    """Every leaf below ``top``.  What vanishes meanwhile is passed over.  Raises OSError."""
+    with os.scandir(top) as entries:
+        for entry in entries:
+            path = prefix + entry.name
+            try:
+                if not entry.is_dir(follow_symlinks=False):
+                    yield Leaf(path, entry.stat(follow_symlinks=False))
+                    continue
+                child = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=top)
+            except FileNotFoundError:
+                continue
+            try:
+                if depth == 0:
+                    raise OSError(None, f"{printable(path)} is deeper than any model")
+                yield from walk(child, path + "/", depth - 1)
+            finally:
+                os.close(child)
+
+
+def exists(name: str, parent: int) -> bool:
+    """Whether anything, a dangling symlink included, has this name.  Raises OSError."""
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``; a short write is continued.  Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_flushed(name: str, data: bytes, parent: int, mode: int) -> None:
+    """Create ``name`` with ``data``, on stable storage but for its directory.  Raises OSError."""
+    descriptor = os.open(name, CREATE_FLAGS, 0o600, dir_fd=parent)
+    try:
+        write_all(descriptor, data)
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

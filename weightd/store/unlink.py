@@ -1,0 +1,164 @@
+"""Freeing what is in ``doomed/``, resumable at any instant.
+
+A file that is the last name of its inode goes only while a write lease says
+that nobody has it open; otherwise it stays, and its bytes are answered as left.
+A large one is first given a name nobody knows, then truncated down in slices,
+because one unlink of a large file keeps some filesystems busy for seconds.
+A file with another name is never truncated, and frees nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from weightd.store import layout, lease, tree
+from weightd.store.faults import printable, reported
+from weightd.store.layout import Doomed
+from weightd.store.root import Root
+from weightd.units import round_up
+
+SLICE: Final = 64 << 20
+"""Bytes given back per call, a multiple of any filesystem's block."""
+
+Freed: TypeAlias = Callable[[int], None]
+
+_REWRITE_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def unlink(root: Root, doomed: Doomed, freed: Freed) -> int:
+    """Unlink what ``doomed`` names; the bytes left because somebody has them open.
+
+    ``freed`` is called with the bytes of blocks that went, as they go; what it
+    raises ends the unlinking, which can be resumed.  With 0 left the directory
+    is gone too.  Raises IoError; then, and with something left, call again later.
+    """
+    if doomed.vanished:
+        return 0
+    with reported(f"unlink of {layout.DOOMED}/{doomed.id}"):
+        _bring(root, doomed.id)
+        try:
+            with tree.opened(doomed.id, root.doomed) as top:
+                left = _Remover(root, top, freed).empty(top)
+        except FileNotFoundError:
+            return 0
+        if left == 0:
+            os.rmdir(doomed.id, dir_fd=root.doomed)
+    if left == 0:
+        root.reach("unlink.directory-removed")
+    return left
+
+
+def remove_small(root: Root, doomed: Doomed) -> int:
+    """Unlink an aborted arrival whose bytes nobody counts any more; the bytes left."""
+    return unlink(root, doomed, lambda count: None)
+
+
+def _bring(root: Root, id: str) -> None:
+    """An aborted arrival that could not be moved at once is moved now."""
+    try:
+        os.rename(id, id, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+    except FileNotFoundError:
+        return
+
+
+class _Remover:
+    """Empties one doomed directory."""
+
+    def __init__(self, root: Root, top: int, freed: Freed) -> None:
+        self._root = root
+        self._top = top
+        self._freed = freed
+
+    def empty(self, directory: int, depth: int = tree.DEPTH_MAX) -> int:
+        """Remove everything below ``directory``; the bytes left."""
+        # What is handed out is 0555, from which only root may unlink.
+        os.fchmod(directory, 0o700)
+        left = 0
+        with os.scandir(directory) as entries:
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, is_directory in listed:
+            remove = self._directory if is_directory else self._leaf
+            left += remove(name, directory, depth)
+        return left
+
+    def _directory(self, name: str, parent: int, depth: int) -> int:
+        if depth == 0:
+            raise OSError(None, f"{printable(name)} is deeper than any model; remove it by hand")
+        with tree.opened(name, parent) as directory:
+            left = self.empty(directory, depth - 1)
+        if left == 0:
+            os.rmdir(name, dir_fd=parent)
+        return left
+
+    def _leaf(self, name: str, parent: int, depth: int) -> int:
+        try:
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return 0
+        lone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if parent == self._top and not layout.is_id(name):
+            # The manifest and the mark of retirement are overhead, charged to no model.
+            os.unlink(name, dir_fd=parent)
+            return 0
+        blocks = round_up(status.st_size, self._root.block)
+        if lone and self._root.leases_work:
+            return self._lone(name, parent, blocks, large=status.st_size > SLICE)
+        os.unlink(name, dir_fd=parent)
+        self._gone(blocks if lone else 0)
+        return 0
+
+    def _lone(self, name: str, parent: int, blocks: int, *, large: bool) -> int:
+        """Remove a last name under a lease; the bytes left when it is refused."""
+        try:
+            descriptor = self._open(name, parent, large=large)
+        except BlockingIOError:
+            # Somebody else holds a lease on it, so has it open.
+            return blocks
+        try:
+            if not lease.take(descriptor):
+                return blocks
+            if large:
+                return self._slices(name, parent, descriptor, blocks)
+            os.unlink(name, dir_fd=parent)
+        finally:
+            os.close(descriptor)
+        self._gone(blocks)
+        return 0
+
+    def _open(self, name: str, parent: int, *, large: bool) -> int:
+        descriptor = os.open(name, tree.READ_FLAGS, dir_fd=parent)
+        if not large:
+            return descriptor
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+        return os.open(name, _REWRITE_FLAGS, dir_fd=parent)
+
+    def _slices(self, name: str, parent: int, descriptor: int, blocks: int) -> int:
+        """Truncate down, then unlink.
+
+        Under its new name nobody can come to wait on the lease, and whoever had
+        begun to before, or made another name, is seen here: truncation is safe.
+        """
+        hidden = layout.new_id()
+        os.rename(name, hidden, src_dir_fd=parent, dst_dir_fd=self._top)
+        if not lease.unbroken(descriptor) or os.fstat(descriptor).st_nlink != 1:
+            return blocks
+        size = os.fstat(descriptor).st_size
+        while size > SLICE:
+            smaller = (size - 1) // SLICE * SLICE
+            os.ftruncate(descriptor, smaller)
+            self._freed(round_up(size, self._root.block) - smaller)
+            size = smaller
+        os.unlink(hidden, dir_fd=self._top)
+        self._gone(round_up(size, self._root.block))
+        return 0
+
+    def _gone(self, count: int) -> None:
+        if count:
+            self._freed(count)
+        self._root.reach("unlink.file-removed")
