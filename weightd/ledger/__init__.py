@@ -5,7 +5,7 @@ disk and takes no lock; it decides, and the cache acts.  Each call either
 changes the books completely or raises and changes nothing.
 """
 
-from weightd.ledger.entries import Doomed, Pinning, Reservation, Succession, Usage
+from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.ledger import Ledger
 from weightd.ledger.planning import Room
@@ -19,6 +19,7 @@ __all__ = [
     "Ledger",
     "Pinning",
     "Policy",
+    "Remains",
     "Reservation",
     "Room",
     "Standing",

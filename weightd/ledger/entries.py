@@ -9,16 +9,24 @@ from weightd.model import GenerationId, Key, Pin
 
 
 @dataclass(slots=True, eq=False)
-class Doomed:
-    """Bytes that left the books and have not yet left the disk.
+class Remains:
+    """Bytes that left the books and have not yet left the disk."""
 
-    Until ``settled`` the victim is only named and can still be refused.
+    bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Doomed(Remains):
+    """What is left of an evicted generation.
+
+    Until ``settled`` the victim is only named and can still be refused;
+    ``superseded`` says that its key got another generation meanwhile.
     """
 
     generation: Generation
-    bytes: int
     was: Standing
     settled: bool = False
+    superseded: bool = False
 
     @property
     def id(self) -> GenerationId:
@@ -44,11 +52,15 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """What a publication did to its predecessor: retired it, doomed it, or neither."""
+    """What a publication did to its predecessor: retired it, doomed it, or neither.
+
+    ``left`` are generations retired before, which only the arrival's links kept.
+    """
 
     generation: Generation
     retired: Generation | None = None
     replaced: Doomed | None = None
+    left: tuple[Doomed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class Generation:
 
     ``readers`` counts weightd's own transfers out of it, ``links`` the
     arrivals that link to its blobs, ``in_use`` what the kernel reported.
-    A ``doubted`` generation may have pins whose record was lost; a ``damaged`` one is answered no more and waits for its guards to go.
+    A ``doubted`` generation may have pins whose record was lost; a ``damaged``
+    one is answered no more and waits for its guards to go.
     """
 
     id: GenerationId
@@ -59,16 +60,21 @@ class Generation:
     in_use: bool = False
     doubted: bool = False
     damaged: bool = False
+    bytes: int = field(init=False)
+    """What its blobs occupy, shared ones included, in filesystem blocks."""
+
+    def __post_init__(self) -> None:
+        self.rebind(self.blobs)
+
+    def rebind(self, blobs: tuple[Blob, ...]) -> None:
+        """Correct the blobs to what the files turned out to be."""
+        self.blobs = blobs
+        self.bytes = sum(blob.bytes for blob in set(blobs))
 
     @property
     def guarded(self) -> bool:
         """Whether anything keeps this generation from being evicted."""
         return bool(self.pins or self.readers or self.links or self.in_use or self.doubted)
-
-    @property
-    def bytes(self) -> int:
-        """What its blobs occupy, shared ones included, in filesystem blocks."""
-        return sum(blob.bytes for blob in set(self.blobs))
 
     def move(self, standing: Standing) -> None:
         """Take a legal step.  Raises IllegalMove, changing nothing, for any other."""

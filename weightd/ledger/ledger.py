@@ -17,24 +17,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from weightd.errors import (
-    Blocked,
-    HolderFigures,
-    InUse,
-    NotPinned,
-    NotResident,
-    Pinned,
-)
-from weightd.ledger.entries import Doomed, Pinning, Reservation, Succession, Usage
+from weightd.errors import InUse, NotPinned, NotResident, Pinned
+from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
 from weightd.ledger.generations import Generation, IllegalMove, Standing
+from weightd.ledger.guards import Guards, use_of
 from weightd.ledger.pins import PinBook, holder_figures
-from weightd.ledger.planning import Books, Room, plan_victims
+from weightd.ledger.planning import Books, Room, plan_growth, plan_victims
 from weightd.ledger.policy import LeastRecentlyUsed, Policy
+from weightd.ledger.promises import Promises
 from weightd.ledger.shelf import Shelf
 from weightd.model import Blob, Digest, GenerationId, Key, Pin
-
-HOLDERS_NAMED: Final = 50
-"""How many holders a refusal names at most."""
 
 STORY_LENGTH: Final = 200
 """How many of the last stimuli are kept for the message of a failed check."""
@@ -80,11 +72,9 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self.capacity = capacity
         self.story: deque[tuple[object, ...]] = deque(maxlen=STORY_LENGTH)
         self._shelf = Shelf(LeastRecentlyUsed() if policy is None else policy)
+        self._guards = Guards(self._shelf)
         self._pins = PinBook()
-        self._reservations: set[Reservation] = set()
-        self._reserved = 0
-        self._granted = 0
-        self._doubted: list[Generation] = []
+        self._promises = Promises()
 
     # -- What there is ---------------------------------------------------------
 
@@ -110,7 +100,16 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
 
     def leaving(self, key: Key) -> bool:
         """Whether a generation of ``key`` is named as a victim and may still be refused."""
-        return any(not doomed.settled and doomed.id.key == key for doomed in self._shelf.doomed)
+        return key in self._shelf.leaving
+
+    @property
+    def settling(self) -> bool:
+        """Whether any victim is only named and may still be refused.
+
+        Its bytes are taken for free.  An arrival promised them meanwhile loses that promise if
+        the victim is refused, so whoever acts on the books waits until nothing is settling.
+        """
+        return bool(self._shelf.leaving)
 
     def usage(self) -> Usage:
         """The sums of this instant."""
@@ -118,14 +117,14 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
             capacity=self.capacity,
             resident=self._shelf.blobs.resident,
             retired=self._shelf.blobs.retired,
-            reserved=self._reserved,
-            written=sum(reservation.written for reservation in self._reservations),
+            reserved=self._promises.reserved,
+            written=self._promises.written,
             doomed=self._shelf.doomed_bytes,
             pinned=self._shelf.blobs.kept,
             evictable=self._shelf.blobs.evictable,
             models=len(self._shelf.current),
             retired_models=len(self._shelf.generations) - len(self._shelf.current),
-            arrivals=len(self._reservations),
+            arrivals=self._promises.count,
             pins=self._pins.count,
         )
 
@@ -152,55 +151,27 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         lasts.  Raises as `plan` does, and then nothing has changed.
         """
         linked = tuple(self._shelf.known(id) for id in links)
-        self._add_links(linked, 1)
-        try:
+        with self._guards.linking(linked):
             victims = self.plan(key, size, room)
-        except BaseException:
-            self._add_links(linked, -1)
-            raise
         self.story.append(("reserve", str(key), size, len(victims)))
         doomed = tuple(self._shelf.leave(victim) for victim in victims)
-        reservation = Reservation(key, size, doomed, linked)
-        self._reservations.add(reservation)
-        self._reserved += size
-        return reservation
+        return self._promises.make(Reservation(key, size, doomed, linked))
 
     def grow(self, reservation: Reservation, extra: int, room: Room | None = None) -> None:
         """Promise ``extra`` bytes more, out of free bytes only.
 
         Raises TooLarge, Blocked or DiskFull.  Ask `grant` before writing them.
         """
-        self._must_be_open(reservation)
-        whole = reservation.bytes + extra
-        books = self._books()
-        if plan_victims(books, extra, None, room, whole=whole):
-            raise Blocked(
-                reason="arriving",
-                bytes=whole,
-                free=books.free,
-                evictable=books.blobs.evictable,
-                pinned=books.blobs.kept,
-                arriving=self._reserved,
-                hint=(
-                    "An arrival that does not declare its size grows into free bytes only; "
-                    "declare its most with ?bytes= (or a Content-Length) to have room made."
-                ),
-            )
-        reservation.bytes = whole
-        self._reserved += extra
+        self._promises.must_be_open(reservation)
+        plan_growth(self._books(), reservation.bytes, extra, room)
+        self.story.append(("grow", str(reservation.key), extra))
+        self._promises.extend(reservation, extra)
 
     def grant(self, reservation: Reservation) -> bool:
         """Let the arrival write all that it was promised, if the disk's sum allows it by now."""
-        self._must_be_open(reservation)
-        more = reservation.bytes - reservation.granted
-        on_disk = self._shelf.blobs.occupied + self._granted + self._shelf.doomed_bytes
-        if any(not doomed.settled for doomed in reservation.victims):
-            return False
-        if more > 0 and on_disk + more > self.capacity:
-            return False
-        reservation.granted += more
-        self._granted += more
-        return True
+        self._promises.must_be_open(reservation)
+        on_disk = self._shelf.blobs.occupied + self._shelf.doomed_bytes
+        return self._promises.grant(reservation, self.capacity - on_disk)
 
     def commit(
         self, reservation: Reservation, digest: Digest, blobs: tuple[Blob, ...], now: float
@@ -210,26 +181,27 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         Raises IllegalMove when the blobs exceed what was promised, or when the
         generation is in the books already (see `restore`).
         """
-        self._must_be_open(reservation)
+        self._promises.must_be_open(reservation)
         id = GenerationId(reservation.key, digest)
         self._shelf.must_be_new(id)
         fresh = sum(blob.bytes for blob in set(blobs) if not self._shelf.blobs.users(blob))
         if fresh > reservation.bytes:
             raise IllegalMove(f"{id}: {fresh} bytes arrived, {reservation.bytes} were promised")
         self.story.append(("commit", str(id.key), digest, fresh))
-        succession = self._shelf.add(Generation(id, blobs, last_used=now))
-        self.release(reservation)
-        return succession
+        generation = Generation(id, blobs, last_used=now)
+        self._shelf.add(generation)
+        return self._shelf.succeed(generation, self.release(reservation))
 
     def restore(self, reservation: Reservation, id: GenerationId, now: float) -> Succession:
         """Make a retired generation current again, its content having arrived once more."""
-        self._must_be_open(reservation)
+        self._promises.must_be_open(reservation)
         generation = self._shelf.known(id)
+        if id.key != reservation.key:
+            raise IllegalMove(f"{id} is not what the reservation for {reservation.key} was for")
         self.story.append(("restore", str(id.key), id.digest))
-        succession = self._shelf.restore(generation)
+        self._shelf.restore(generation)
         self._shelf.touch(generation, now)
-        self.release(reservation)
-        return succession
+        return self._shelf.succeed(generation, self.release(reservation))
 
     def release(self, reservation: Reservation) -> list[Doomed]:
         """Give a promise back; a second time does nothing.
@@ -239,11 +211,8 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         if not reservation.open:
             return []
         self.story.append(("release", str(reservation.key), reservation.bytes))
-        reservation.open = False
-        self._reservations.discard(reservation)
-        self._reserved -= reservation.bytes
-        self._granted -= reservation.granted
-        return self._add_links(reservation.links, -1)
+        self._promises.end(reservation)
+        return self._guards.unlink(reservation.links)
 
     def admit(
         self, key: Key, digest: Digest, blobs: tuple[Blob, ...], now: float
@@ -294,7 +263,8 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         if generation.pins:
             raise Pinned(key=str(id.key), holders=holder_figures([generation]))
         if generation.guarded:
-            raise InUse(key=str(id.key), reason=_use_of(generation))
+            raise InUse(key=str(id.key), reason=use_of(generation))
+        self.story.append(("evict", str(id.key), id.digest))
         return self._shelf.leave(generation)
 
     def over(self, limit: int) -> list[Doomed]:
@@ -304,15 +274,17 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         """
         named: list[Doomed] = []
         for generation in list(self._shelf.evictable()):
-            over = self._shelf.blobs.occupied + self._reserved > limit
+            over = self._shelf.blobs.occupied + self._promises.reserved > limit
             if over or generation.standing is Standing.RETIRED:
                 named.append(self._shelf.leave(generation))
+        self.story.append(("over", limit, len(named)))
         return named
 
     def withdraw(self, id: GenerationId) -> Doomed | None:
-        """The files of ``id`` are damaged: answer it no more, and let it go when nothing keeps it."""
+        """Answer ``id``, whose files are damaged, no more; it goes when nothing keeps it."""
+        generation = self._shelf.known(id)
         self.story.append(("withdraw", str(id.key), id.digest))
-        return self._shelf.withdraw(self._shelf.known(id))
+        return self._shelf.withdraw(generation)
 
     def evicted(self, victims: Iterable[Doomed]) -> None:
         """The victims are out of reach on disk; only their bytes are still there."""
@@ -338,9 +310,17 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
                 self.mark_use(doomed.id, True)
         return superseded
 
-    def freed(self, doomed: Doomed, size: int | None = None) -> None:
-        """``size`` bytes of a doomed generation have left the disk (None: the rest of them)."""
-        self._shelf.freed(doomed, size)
+    def debris(self, size: int) -> Remains:
+        """Count ``size`` bytes that an earlier run left on disk, out of everybody's reach."""
+        remains = Remains(size)
+        self._shelf.leave_remains(remains)
+        return remains
+
+    def freed(self, remains: Remains, size: int | None = None) -> None:
+        """``size`` bytes of what was evicted have left the disk (None: the rest of them)."""
+        if isinstance(remains, Doomed) and not remains.settled:
+            raise IllegalMove(f"{remains.id} is still on disk")
+        self._shelf.freed(remains, size)
 
     # -- Use -------------------------------------------------------------------
 
@@ -355,21 +335,11 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
 
     def read(self, id: GenerationId, readers: int) -> Doomed | None:
         """Count weightd's own readers up or down; answers a retired generation that may now go."""
-        generation = self._shelf.known(id)
-
-        def add() -> None:
-            generation.readers += readers
-
-        return self._shelf.guard(generation, add)
+        return self._guards.read(id, readers)
 
     def mark_use(self, id: GenerationId, seen: bool) -> Doomed | None:
         """Note whether the kernel reports ``id`` in use; answers a retired one that may now go."""
-        generation = self._shelf.known(id)
-
-        def mark() -> None:
-            generation.in_use = seen
-
-        return self._shelf.guard(generation, mark)
+        return self._guards.mark_use(id, seen)
 
     # -- Pins ------------------------------------------------------------------
 
@@ -426,6 +396,7 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         Answers the generation when it was retired and may now go.
         """
         generation = self._shelf.known(pin.generation)
+        self._pins.must_stand(generation, pin.holder)
         self.story.append(("unpin", pin.holder, str(pin.generation.key)))
         if len(generation.pins) == 1:
             self._shelf.touch(generation, now)
@@ -441,20 +412,18 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
 
     def doubt_pins(self) -> None:
         """The record of pins was lost: keep all that is here until `accept_loss`."""
-        for generation in self._shelf.generations.values():
-            self._doubted.append(generation)
-            self._set_doubt(generation, True)
+        self.story.append(("doubt pins",))
+        self._guards.doubt()
 
     def accept_loss(self) -> list[Doomed]:
         """Take what nobody has pinned since for unpinned; answers what may now go."""
-        doubted, self._doubted = self._doubted, []
-        doomed = [self._set_doubt(one, False) for one in doubted if one.doubted]
-        return [one for one in doomed if one is not None]
+        self.story.append(("accept loss",))
+        return self._guards.trust()
 
     @property
     def pins_known(self) -> bool:
         """False from `doubt_pins` to `accept_loss`."""
-        return not self._doubted
+        return not self._guards.doubted
 
     # -- Inside ----------------------------------------------------------------
 
@@ -462,46 +431,10 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         return Books(
             capacity=self.capacity,
             blobs=self._shelf.blobs,
-            reserved=self._reserved,
-            unwritten=self._reserved - sum(one.written for one in self._reservations),
+            reserved=self._promises.reserved,
+            unwritten=self._promises.reserved - self._promises.written,
             doomed=self._shelf.doomed_bytes,
-            pins_known=not self._doubted,
+            pins_known=self.pins_known,
             idle=self._shelf.evictable,
-            holders=self._all_holders,
+            holders=self._pins.largest,
         )
-
-    def _all_holders(self) -> tuple[HolderFigures, ...]:
-        pinned = [generation for generation in self._shelf.generations.values() if generation.pins]
-        return holder_figures(pinned)[:HOLDERS_NAMED]
-
-    def _add_links(self, generations: Iterable[Generation], count: int) -> list[Doomed]:
-        left = []
-        for generation in generations:
-
-            def add(generation: Generation = generation) -> None:
-                generation.links += count
-
-            doomed = self._shelf.guard(generation, add)
-            if doomed is not None:
-                left.append(doomed)
-        return left
-
-    def _set_doubt(self, generation: Generation, doubted: bool) -> Doomed | None:
-        def change() -> None:
-            generation.doubted = doubted
-
-        return self._shelf.guard(generation, change)
-
-    def _must_be_open(self, reservation: Reservation) -> None:
-        if not reservation.open:
-            raise IllegalMove(f"the reservation for {reservation.key} was released")
-
-
-def _use_of(generation: Generation) -> str:
-    if generation.readers:
-        return "its content is being read through weightd"
-    if generation.links:
-        return "an arrival shares files with it"
-    if generation.doubted:
-        return "the record of its pins was lost (POST /v1/pins/accept-loss accepts that)"
-    return "a process holds it, or has one of its files open or mapped"

@@ -10,10 +10,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from weightd.errors import GenerationGone, HolderFigures, NotResident
-from weightd.ledger.generations import Generation
+from weightd.ledger.generations import Generation, IllegalMove
 from weightd.model import Digest, GenerationId, Key, Pin
+
+HOLDERS_NAMED: Final = 50
+"""How many holders a refusal names at most."""
 
 
 @dataclass(slots=True, order=True)
@@ -27,7 +32,8 @@ class PinBook:
     """Every pin, by holder and key, and the order in which leases lapse."""
 
     def __init__(self) -> None:
-        self._pinned: dict[tuple[str, Key], dict[Digest, Generation]] = {}
+        self._index: dict[tuple[str, Key], dict[Digest, Generation]] = {}
+        self._pinned: dict[GenerationId, Generation] = {}
         self._lapses: list[_Lapse] = []
         self.count = 0
 
@@ -35,7 +41,8 @@ class PinBook:
         """Enter a pin, or replace the one that its holder has of this generation."""
         self.count += pin.holder not in generation.pins
         generation.pins[pin.holder] = pin
-        held = self._pinned.setdefault((pin.holder, generation.id.key), {})
+        self._pinned[generation.id] = generation
+        held = self._index.setdefault((pin.holder, generation.id.key), {})
         held[generation.id.digest] = generation
         if pin.until is not None:
             heapq.heappush(self._lapses, _Lapse(pin.until, pin.holder, generation.id))
@@ -44,15 +51,29 @@ class PinBook:
     def drop(self, generation: Generation, holder: str) -> None:
         """Remove a pin that is there."""
         del generation.pins[holder]
+        if not generation.pins:
+            del self._pinned[generation.id]
         index = (holder, generation.id.key)
-        del self._pinned[index][generation.id.digest]
-        if not self._pinned[index]:
-            del self._pinned[index]
+        del self._index[index][generation.id.digest]
+        if not self._index[index]:
+            del self._index[index]
         self.count -= 1
+
+    def must_stand(self, generation: Generation, holder: str) -> None:
+        """Raises IllegalMove when ``holder`` has no pin on ``generation``."""
+        if holder not in generation.pins:
+            raise IllegalMove(f"{holder} has no pin on {generation.id}")
+
+    def largest(self) -> tuple[HolderFigures, ...]:
+        """Who keeps the most bytes, `HOLDERS_NAMED` at most."""
+        return holder_figures(
+            heapq.nsmallest(HOLDERS_NAMED, self._pinned.values(), key=_largest_first),
+            most=HOLDERS_NAMED,
+        )
 
     def held(self, holder: str, key: Key) -> list[Generation]:
         """The generations of ``key`` that ``holder`` pins, the first pinned first."""
-        return list(self._pinned.get((holder, key), {}).values())
+        return list(self._index.get((holder, key), {}).values())
 
     def choose(
         self, holder: str, key: Key, current: Generation | None, digest: Digest | None
@@ -62,7 +83,7 @@ class PinBook:
         A retired generation is pinned anew by nobody, or it would never go.
         Raises NotResident, or GenerationGone when ``digest`` is not current.
         """
-        held = self._pinned.get((holder, key), {})
+        held = self._index.get((holder, key), {})
         if digest is not None:
             chosen = held.get(digest, current)
         elif current is not None and current.id.digest in held:
@@ -101,14 +122,26 @@ class PinBook:
     def _forget_renewed(self) -> None:
         """Keep the queue within a multiple of the pins, however often they are renewed."""
         if len(self._lapses) > 64 + 4 * self.count:
-            self._lapses = [lapse for lapse in self._lapses if self._standing(lapse) is not None]
+            standing = {
+                (lapse.at, lapse.holder, lapse.id): lapse
+                for lapse in self._lapses
+                if self._standing(lapse) is not None
+            }
+            self._lapses = list(standing.values())
             heapq.heapify(self._lapses)
 
 
-def holder_figures(generations: Iterable[Generation]) -> tuple[HolderFigures, ...]:
-    """Who pins these generations, the largest generation first."""
-    return tuple(
+def holder_figures(
+    generations: Iterable[Generation], most: int | None = None
+) -> tuple[HolderFigures, ...]:
+    """Who pins these generations, the largest generation first; ``most`` of them at most."""
+    figures = (
         HolderFigures(pin.holder, str(one.id.key), one.bytes, pin.since, pin.until)
-        for one in sorted(generations, key=lambda one: (-one.bytes, one.id.digest))
+        for one in sorted(generations, key=_largest_first)
         for pin in one.pins.values()
     )
+    return tuple(islice(figures, most))
+
+
+def _largest_first(generation: Generation) -> tuple[int, str]:
+    return -generation.bytes, generation.id.digest

@@ -10,7 +10,7 @@ LRU takes the oldest first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from weightd.errors import Blocked, BlockedReason, DiskFull, HolderFigures, TooLarge
@@ -84,6 +84,27 @@ def plan_victims(
     return _choose(books, max(short, short_on_disk), first)
 
 
+def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> None:
+    """Let an arrival of ``promised`` bytes grow by ``extra``, into free bytes only.
+
+    Raises TooLarge, Blocked or DiskFull.
+    """
+    whole = promised + extra
+    if plan_victims(books, extra, None, room, whole=whole):
+        raise Blocked(
+            reason="arriving",
+            bytes=whole,
+            free=max(0, books.free),
+            evictable=books.blobs.evictable,
+            pinned=books.blobs.kept,
+            arriving=books.reserved,
+            hint=(
+                "An arrival that does not declare its size grows into free bytes only; "
+                "declare its most with ?bytes= (or a Content-Length) to have room made."
+            ),
+        )
+
+
 def _disk_takes(books: Books, room: Room) -> int:
     """What the filesystem can take besides what was promised, once the doomed are gone."""
     return room.free - room.min_free + books.doomed - books.unwritten
@@ -92,11 +113,7 @@ def _disk_takes(books: Books, room: Room) -> int:
 def _choose(books: Books, need: int, first: Generation | None) -> list[Generation]:
     victims: list[Generation] = []
     taken: Counter[Blob] = Counter()
-    candidates = list(books.idle())
-    if first is not None and not first.guarded:
-        candidates.remove(first)
-        candidates.insert(0, first)
-    for generation in candidates:
+    for generation in _candidates(books, first):
         if need <= 0:
             break
         victims.append(generation)
@@ -105,6 +122,14 @@ def _choose(books: Books, need: int, first: Generation | None) -> list[Generatio
             if taken[blob] == books.blobs.users(blob):
                 need -= blob.bytes
     return victims
+
+
+def _candidates(books: Books, first: Generation | None) -> Iterator[Generation]:
+    if first is not None and not first.guarded:
+        yield first
+    for generation in books.idle():
+        if generation is not first:
+            yield generation
 
 
 def _blocked(books: Books, whole: int, short: int) -> Blocked:

@@ -7,10 +7,11 @@ doomed, so that the sums cannot part from what they sum up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from weightd.ledger.blobs import BlobTable
-from weightd.ledger.entries import Doomed, Succession
+from weightd.ledger.entries import Doomed, Remains, Succession
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.policy import Policy
 from weightd.model import Blob, GenerationId, Key
@@ -21,10 +22,12 @@ class Shelf:
 
     def __init__(self, policy: Policy) -> None:
         self.blobs = BlobTable()
-        self.doomed: set[Doomed] = set()
+        self.remains: set[Remains] = set()
         self.doomed_bytes = 0
+        self.leaving: dict[Key, list[Doomed]] = {}
         self.generations: dict[GenerationId, Generation] = {}
         self.current: dict[Key, Generation] = {}
+        self._retired: dict[GenerationId, Generation] = {}
         self._policy = policy
 
     def known(self, id: GenerationId) -> Generation:
@@ -36,7 +39,7 @@ class Shelf:
 
     def must_be_new(self, id: GenerationId) -> None:
         """Raises IllegalMove when ``id`` stands here, or may come back from a refused eviction."""
-        if id in self.generations or any(one.id == id for one in self.doomed if not one.settled):
+        if id in self.generations or any(one.id == id for one in self.leaving.get(id.key, ())):
             raise IllegalMove(f"{id} is in the books already")
 
     def idle_first(self) -> Iterator[Generation]:
@@ -48,64 +51,70 @@ class Shelf:
 
     def evictable(self) -> Iterator[Generation]:
         """What may go, in order: retired generations that nothing keeps, then the idlest."""
-        for generation in self.generations.values():
-            if generation.standing is Standing.RETIRED and not generation.guarded:
-                yield generation
-        for generation in self.idle_first():
+        for generation in chain(self._retired.values(), self.idle_first()):
             if not generation.guarded:
                 yield generation
 
     # -- Coming ----------------------------------------------------------------
 
-    def add(self, generation: Generation) -> Succession:
-        """Put a new generation up as the current one of its key."""
+    def add(self, generation: Generation) -> None:
+        """Put up a new generation; `succeed` makes it the current one of its key."""
         self.must_be_new(generation.id)
         self.generations[generation.id] = generation
         self.blobs.change(generation.blobs, total=1)
-        return self._succeed(generation)
 
-    def restore(self, generation: Generation) -> Succession:
-        """Make a retired generation the current one of its key again."""
+    def restore(self, generation: Generation) -> None:
+        """Take a retired generation back; `succeed` makes it current again."""
         if generation.damaged:
             raise IllegalMove(f"{generation.id} is damaged")
         generation.move(Standing.RESIDENT)
+        del self._retired[generation.id]
         self.blobs.change(generation.blobs, retired=-1)
-        return self._succeed(generation)
 
     def load(self, generation: Generation, *, retired: bool) -> None:
         """Put up a generation found on disk; the idlest first."""
         self.must_be_new(generation.id)
-        if retired:
-            generation.move(Standing.RETIRED)
-        elif self.current.setdefault(generation.id.key, generation) is not generation:
-            raise IllegalMove(f"{generation.id.key} has a current generation already")
-        else:
+        if not retired:
+            if self.current.setdefault(generation.id.key, generation) is not generation:
+                raise IllegalMove(f"{generation.id.key} has a current generation already")
             self._policy.used(generation.id)
         self.generations[generation.id] = generation
-        self.blobs.change(generation.blobs, total=1, retired=int(retired))
+        self.blobs.change(generation.blobs, total=1)
+        if retired:
+            self._retire(generation)
 
     def rebind(self, generation: Generation, blobs: tuple[Blob, ...]) -> None:
         """Correct the blobs of a generation to what its files turned out to be."""
         retired = int(generation.standing is Standing.RETIRED)
         guarded = int(generation.guarded)
         self.blobs.change(generation.blobs, total=-1, retired=-retired, guarded=-guarded)
-        generation.blobs = blobs
+        generation.rebind(blobs)
         self.blobs.change(blobs, total=1, retired=retired, guarded=guarded)
 
-    def _succeed(self, generation: Generation) -> Succession:
-        """Make ``generation`` current; what was current is retired while it is guarded."""
+    def succeed(self, generation: Generation, left: Iterable[Doomed] = ()) -> Succession:
+        """Make ``generation`` current; what was current is retired while it is guarded.
+
+        A predecessor that is leaving is superseded too, should it be refused.
+        """
         key = generation.id.key
         previous = self.current.get(key)
         self.current[key] = generation
         self._policy.used(generation.id)
-        if previous is None:
-            return Succession(generation)
-        if previous.guarded:
-            previous.move(Standing.RETIRED)
-            self.blobs.change(previous.blobs, retired=1)
-            self._policy.forget(previous.id)
-            return Succession(generation, retired=previous)
-        return Succession(generation, replaced=self.leave(previous))
+        retired = replaced = None
+        if previous is not None and previous.guarded:
+            self._retire(previous)
+            retired = previous
+        elif previous is not None:
+            replaced = self.leave(previous)
+        for doomed in self.leaving.get(key, ()):
+            doomed.superseded = True
+        return Succession(generation, retired, replaced, tuple(left))
+
+    def _retire(self, generation: Generation) -> None:
+        generation.move(Standing.RETIRED)
+        self._retired[generation.id] = generation
+        self.blobs.change(generation.blobs, retired=1)
+        self._policy.forget(generation.id)
 
     # -- Staying ---------------------------------------------------------------
 
@@ -120,14 +129,23 @@ class Shelf:
 
         Answers the generation as doomed when it was retired and nothing keeps it any more.
         """
+        ended = self.book_guard(generation, change)
+        return self.leave_if_done(generation) if ended else None
+
+    def book_guard(self, generation: Generation, change: Callable[[], None]) -> bool:
+        """As `guard`, but let nothing go; answers whether the last guard ended."""
         before = generation.guarded
         change()
         after = generation.guarded
         if before != after:
             self.blobs.change(generation.blobs, guarded=int(after) - int(before))
-        if before and not after and generation.standing is Standing.RETIRED:
-            return self.leave(generation)
-        return None
+        return before and not after
+
+    def leave_if_done(self, generation: Generation) -> Doomed | None:
+        """Let a retired generation go that nothing keeps."""
+        if generation.guarded or generation.standing is not Standing.RETIRED:
+            return None
+        return self.leave(generation)
 
     # -- Going -----------------------------------------------------------------
 
@@ -138,11 +156,12 @@ class Shelf:
         retired = int(was is Standing.RETIRED)
         gone = self.blobs.change(generation.blobs, total=-1, retired=-retired)
         del self.generations[generation.id]
+        self._retired.pop(generation.id, None)
         if self.current.get(generation.id.key) is generation:
             del self.current[generation.id.key]
-        doomed = Doomed(generation, gone, was)
-        self.doomed.add(doomed)
-        self.doomed_bytes += gone
+        doomed = Doomed(gone, generation, was)
+        self.leaving.setdefault(generation.id.key, []).append(doomed)
+        self.leave_remains(doomed)
         return doomed
 
     def withdraw(self, generation: Generation) -> Doomed | None:
@@ -151,42 +170,49 @@ class Shelf:
         if not generation.guarded:
             return self.leave(generation)
         if generation.standing is Standing.RESIDENT:
-            generation.move(Standing.RETIRED)
-            self.blobs.change(generation.blobs, retired=1)
-            self._policy.forget(generation.id)
+            self._retire(generation)
             del self.current[generation.id.key]
         return None
 
     def settle(self, doomed: Doomed) -> None:
         """The victim is out of reach on disk too, and will not come back."""
-        if not doomed.settled:
-            doomed.settled = True
-            if doomed.id not in self.generations:
-                self._policy.forget(doomed.id)
+        self._no_longer_leaving(doomed)
+        doomed.settled = True
+        self._policy.forget(doomed.id)
 
     def come_back(self, doomed: Doomed) -> bool:
         """Put a refused victim back where it stood; answers whether it was superseded meanwhile."""
-        if doomed.settled:
-            raise IllegalMove(f"{doomed.id} has been evicted")
-        generation, key = doomed.generation, doomed.id.key
-        resident = (
-            doomed.was is Standing.RESIDENT and key not in self.current and not generation.damaged
-        )
-        self.doomed.discard(doomed)
-        self.doomed_bytes -= doomed.bytes
-        generation.move(Standing.RESIDENT if resident else Standing.RETIRED)
+        self._no_longer_leaving(doomed)
+        self.freed(doomed, None)
+        generation = doomed.generation
+        generation.move(Standing.RESIDENT)
         self.generations[doomed.id] = generation
-        self.blobs.change(generation.blobs, total=1, retired=int(not resident))
-        if resident:
-            self.current[key] = generation
-        else:
-            self._policy.forget(doomed.id)
-        return doomed.was is Standing.RESIDENT and not resident
+        self.blobs.change(generation.blobs, total=1)
+        was_resident = doomed.was is Standing.RESIDENT
+        if was_resident and not doomed.superseded and not generation.damaged:
+            self.current[doomed.id.key] = generation
+            return False
+        self._retire(generation)
+        return was_resident
 
-    def freed(self, doomed: Doomed, size: int | None) -> None:
+    def _no_longer_leaving(self, doomed: Doomed) -> None:
+        """Raises IllegalMove when the victim was evicted, or refused, before."""
+        leaving = self.leaving.get(doomed.id.key, [])
+        if doomed not in leaving:
+            raise IllegalMove(f"{doomed.id} is not about to leave")
+        leaving.remove(doomed)
+        if not leaving:
+            del self.leaving[doomed.id.key]
+
+    def leave_remains(self, remains: Remains) -> None:
+        """Count bytes that nobody can reach and that are still on disk."""
+        self.remains.add(remains)
+        self.doomed_bytes += remains.bytes
+
+    def freed(self, remains: Remains, size: int | None) -> None:
         """``size`` doomed bytes have left the disk (None: the rest of them)."""
-        gone = doomed.bytes if size is None else min(size, doomed.bytes)
-        doomed.bytes -= gone
+        gone = remains.bytes if size is None else min(size, remains.bytes)
+        remains.bytes -= gone
         self.doomed_bytes -= gone
         if size is None:
-            self.doomed.discard(doomed)
+            self.remains.discard(remains)

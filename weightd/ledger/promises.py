@@ -1,0 +1,61 @@
+"""What is promised to arrivals, and how much of it they may write by now."""
+
+from __future__ import annotations
+
+from weightd.ledger.entries import Reservation
+from weightd.ledger.generations import IllegalMove
+
+
+class Promises:
+    """Every open reservation, and the bytes they come to."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        self.granted = 0
+        self._open: set[Reservation] = set()
+
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
+    @property
+    def written(self) -> int:
+        """Bytes that the writers have told of so far."""
+        return sum(reservation.written for reservation in self._open)
+
+    def make(self, reservation: Reservation) -> Reservation:
+        """Enter a new reservation."""
+        self._open.add(reservation)
+        self.reserved += reservation.bytes
+        return reservation
+
+    def must_be_open(self, reservation: Reservation) -> None:
+        """Raises IllegalMove when ``reservation`` was committed or released."""
+        if not reservation.open:
+            raise IllegalMove(f"the reservation for {reservation.key} was released")
+
+    def extend(self, reservation: Reservation, extra: int) -> None:
+        """Promise ``extra`` bytes more."""
+        reservation.bytes += extra
+        self.reserved += extra
+
+    def grant(self, reservation: Reservation, left: int) -> bool:
+        """Grant all that was promised if the disk, with ``left`` bytes besides grants, allows.
+
+        Never while a victim may still be refused: its bytes would stay.
+        """
+        more = reservation.bytes - reservation.granted
+        if any(not doomed.settled for doomed in reservation.victims):
+            return False
+        if more > 0 and self.granted + more > left:
+            return False
+        reservation.granted += more
+        self.granted += more
+        return True
+
+    def end(self, reservation: Reservation) -> None:
+        """Take an open reservation off the books."""
+        reservation.open = False
+        self._open.discard(reservation)
+        self.reserved -= reservation.bytes
+        self.granted -= reservation.granted
