@@ -363,6 +363,17 @@ class StateUnwritable(WeightdError):
 
 
 @dataclass(eq=False)
+class Starting(WeightdError):
+    code: ClassVar[str] = "starting"
+    retryable: ClassVar[bool] = True
+    retry_after: ClassVar[int | None] = 1
+
+    @property
+    def detail(self) -> str:
+        return "The daemon is starting and does not answer this yet. Try again in a moment."
+
+
+@dataclass(eq=False)
 class Draining(WeightdError):
     code: ClassVar[str] = "draining"
     retryable: ClassVar[bool] = True

@@ -1,0 +1,228 @@
+"""The OpenAPI description, from the table of routes and the wire's shapes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from weightd import __version__
+from weightd.api.examples import EXAMPLES
+from weightd.api.problems import TABLE, document, kind_of
+from weightd.api.routing import Answer, Errors, Route
+from weightd.errors import WeightdError
+from weightd.wire.fields import HOLDER_SCHEMA, KEY_SCHEMA
+from weightd.wire.problems import MEDIA_TYPE
+
+_REFERENCE: Final = "#/components/schemas/{model}"
+
+_PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "key": {
+        "description": (
+            "`name` or `name@revision`, a name being 1 to 6 segments joined by `/`; `%2F` is `/`."
+        ),
+        "schema": KEY_SCHEMA,
+    },
+    "holder": {
+        "description": "Who pins, unique per replica: a pod's UID, or a host and a process.",
+        "schema": HOLDER_SCHEMA,
+    },
+}
+
+_REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "Accept": (
+        "`text/plain` answers the path alone.",
+        {"type": "string", "enum": ["application/json", "text/plain"]},
+    ),
+    "If-None-Match": (
+        (
+            "Put: `*` creates only, a digest in quotes answers 200 before the body when that "
+            "content is here. Content: entity tags, any of which answers 304."
+        ),
+        {"type": "string", "pattern": '^(\\*|"[0-9a-f]{64}")$'},
+    ),
+    "If-Match": (
+        "Entity tags, none of which answers 412.",
+        {"type": "string", "pattern": '^(\\*|"[0-9a-f]{64}")$'},
+    ),
+    "If-Range": (
+        "The entity tag for which the range is meant; for another, all is answered.",
+        {"type": "string", "pattern": '^"[0-9a-f]{64}"$'},
+    ),
+    "Range": (
+        "One range of bytes.",
+        {"type": "string", "pattern": "^bytes=([0-9]{1,9}-|-[0-9]{1,9})$"},
+    ),
+}
+
+_RESPONSE_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "Location": ("Where the new model answers.", {"type": "string"}),
+    "ETag": ("The file's sha256, in quotes.", {"type": "string"}),
+    "Accept-Ranges": ("`bytes`.", {"type": "string"}),
+    "Content-Range": ("Which bytes of how many.", {"type": "string"}),
+    "Retry-After": ("Seconds after which to try again.", {"type": "string", "pattern": "^[0-9]+$"}),
+    "Allow": ("The methods that the route takes.", {"type": "string"}),
+}
+
+
+def describe(app: FastAPI, routes: Iterable[Route]) -> dict[str, Any]:
+    """The whole document."""
+    description = get_openapi(
+        title="weightd",
+        version=__version__,
+        summary="A node-local cache for model weights, within a byte budget.",
+        description=(
+            "Sizes are integers in bytes, times are RFC 3339 in UTC. Requests reject unknown "
+            "fields; ignore unknown fields of answers. Every error is a problem document."
+        ),
+        routes=app.routes,
+    )
+    description.setdefault("components", {})["schemas"] = _schemas(routes)
+    return description
+
+
+def options(route: Route) -> dict[str, Any]:
+    """What FastAPI is told of a route, beyond its path and handler."""
+    first, *others = route.answers
+    responses = {status: _response(route.answers[status]) for status in (first, *others)}
+    responses.update(_refusals(route.all_errors))
+    extra: dict[str, Any] = {"parameters": [*_path(route), *_query(route), *_headers(route)]}
+    if route.body is not None:
+        extra["requestBody"] = {"required": True, "content": _body(route.body)}
+    return {
+        "status_code": first,
+        "response_model": None,
+        "summary": route.summary,
+        "description": route.description or route.summary,
+        "operation_id": _operation(route),
+        "responses": responses,
+        "openapi_extra": extra,
+    }
+
+
+def _operation(route: Route) -> str:
+    name = getattr(route.handler, "__name__", "operation")
+    return f"head_{name}" if route.method == "HEAD" and not route.own_head else name
+
+
+def _path(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]}
+        for name in route.parameters
+    ]
+
+
+def _query(route: Route) -> list[dict[str, Any]]:
+    schema = route.query.model_json_schema()
+    parameters = []
+    for name, field in schema.get("properties", {}).items():
+        kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+        plain = {k: v for k, v in field.items() if k not in ("title", "default", "anyOf")}
+        if len(kinds) == 1:
+            plain = kinds[0] | plain
+        elif kinds:
+            plain["anyOf"] = kinds
+        description = plain.pop("description", kinds[0].get("description") if kinds else None)
+        if field.get("default") is not None:
+            plain["default"] = field["default"]
+        parameters.append(
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "description": description or name,
+                "schema": plain,
+            }
+        )
+    return parameters
+
+
+def _headers(route: Route) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": _REQUEST_HEADERS[name][0],
+            "schema": _REQUEST_HEADERS[name][1],
+        }
+        for name in route.headers
+    ]
+
+
+def _body(body: type[BaseModel] | dict[str, dict[str, Any]]) -> dict[str, Any]:
+    if isinstance(body, dict):
+        return {media: {"schema": schema} for media, schema in body.items()}
+    return {"application/json": {"schema": _reference(body)}}
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if answer.shape is not None:
+        content["application/json"] = {"schema": _reference(answer.shape)}
+    for media, schema in answer.media.items():
+        content[media] = {"schema": schema}
+    response: dict[str, Any] = {"description": answer.description}
+    if content:
+        response["content"] = content
+    if answer.headers:
+        response["headers"] = _response_headers(answer.headers)
+    return response
+
+
+def _response_headers(names: Iterable[str]) -> dict[str, Any]:
+    return {
+        name: {"description": _RESPONSE_HEADERS[name][0], "schema": _RESPONSE_HEADERS[name][1]}
+        for name in names
+    }
+
+
+def _refusals(errors: Errors) -> dict[int, dict[str, Any]]:
+    """The problem documents that a route can answer, by status."""
+    by_status: dict[int, dict[str, type[WeightdError]]] = defaultdict(dict)
+    for error in errors:
+        by_status[kind_of(error).status].setdefault(error.code, error)
+    return {status: _refusal(codes) for status, codes in sorted(by_status.items())}
+
+
+def _refusal(codes: Mapping[str, type[WeightdError]]) -> dict[str, Any]:
+    shapes = [_reference(kind_of(error).shape) for error in codes.values()]
+    names = ", ".join(f"`{code}`" for code in codes)
+    refusal: dict[str, Any] = {
+        "description": f"{names}. Carries the figures.",
+        "content": {
+            MEDIA_TYPE: {
+                "schema": shapes[0] if len(shapes) == 1 else {"oneOf": shapes},
+                "examples": {
+                    code: {"value": document(EXAMPLES[error])} for code, error in codes.items()
+                },
+            }
+        },
+    }
+    if any(error.retry_after is not None for error in codes.values()):
+        refusal["headers"] = _response_headers(["Retry-After"])
+    return refusal
+
+
+def _reference(shape: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": _REFERENCE.format(model=shape.__name__)}
+
+
+def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
+    """Every shape that the routes and the problems refer to."""
+    shapes: set[type[BaseModel]] = {kind.shape for kind in TABLE.values()}
+    for route in routes:
+        if isinstance(route.body, type):
+            shapes.add(route.body)
+        shapes.update(answer.shape for answer in route.answers.values() if answer.shape)
+    ordered = sorted(shapes, key=lambda shape: shape.__name__)
+    _, schema = models_json_schema(
+        [(shape, "validation") for shape in ordered], ref_template=_REFERENCE
+    )
+    definitions: dict[str, Any] = schema["$defs"]
+    return definitions

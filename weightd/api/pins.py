@@ -1,0 +1,105 @@
+"""Pins: take, renew, let go, list, and accept that they were lost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weightd import errors
+from weightd.api.desk import desk_of
+from weightd.api.reading import holder_in_path, key_in_path, read_query, settle
+from weightd.api.routing import ADMIN, Answer, Route
+from weightd.api.words import json_answer, pin_view, pin_words, record_answer
+from weightd.wire import answers as wire
+from weightd.wire.requests import NoQuery, PinQuery
+
+
+async def put_pin(request: Request) -> Response:
+    key = key_in_path(request)
+    holder, query = settle(lambda: holder_in_path(request), lambda: read_query(request, PinQuery))
+    forever = query.ttl == "forever"
+    outcome = await desk_of(request).cache.pin(
+        holder,
+        key,
+        ttl=query.ttl if isinstance(query.ttl, float) else None,
+        forever=forever,
+        generation=query.generation,
+    )
+    status = 201 if outcome.created else 200
+    return record_answer(request, outcome.record, status, more=pin_words(outcome))
+
+
+async def delete_pin(request: Request) -> Response:
+    key = key_in_path(request)
+    holder, _ = settle(lambda: holder_in_path(request), lambda: read_query(request, NoQuery))
+    await desk_of(request).cache.unpin(holder, key)
+    return Response(status_code=204)
+
+
+async def list_pins(request: Request) -> Response:
+    read_query(request, NoQuery)
+    return json_answer({"pins": [pin_view(view) for view in desk_of(request).cache.pins()]})
+
+
+async def accept_loss(request: Request) -> Response:
+    read_query(request, NoQuery)
+    await desk_of(request).cache.accept_loss()
+    return Response(status_code=204)
+
+
+_PATH_ALONE: Final = {"text/plain": {"type": "string"}}
+
+ROUTES: Final = (
+    Route(
+        "PUT",
+        "/v1/pins/{holder}/{key}",
+        put_pin,
+        ADMIN,
+        "Pin the current generation, or renew the pin this holder has",
+        {
+            201: Answer("Pinned, on stable storage.", wire.PinnedRecord, _PATH_ALONE),
+            200: Answer("Renewed.", wire.PinnedRecord, _PATH_ALONE),
+        },
+        (
+            errors.NotResident,
+            errors.GenerationGone,
+            errors.InUse,
+            errors.StateUnwritable,
+            errors.Draining,
+        ),
+        description=(
+            "Idempotent. A pinned generation is never evicted, deleted or changed. The count of "
+            "pins is the number of holders. A holder's first pin of a key counts as a lookup."
+        ),
+        query=PinQuery,
+        headers=("Accept",),
+    ),
+    Route(
+        "DELETE",
+        "/v1/pins/{holder}/{key}",
+        delete_pin,
+        ADMIN,
+        "Let a pin go",
+        {204: Answer("It is gone.")},
+        (errors.NotPinned, errors.StateUnwritable, errors.Draining),
+    ),
+    Route(
+        "POST",
+        "/v1/pins/accept-loss",
+        accept_loss,
+        ADMIN,
+        "After the record of pins was lost: evict again",
+        {204: Answer("Accepted.")},
+        (errors.StateUnwritable, errors.Draining),
+    ),
+    Route(
+        "GET",
+        "/v1/pins",
+        list_pins,
+        ADMIN,
+        "List every pin, hold and use that is seen",
+        {200: Answer("All of them.", wire.PinList)},
+    ),
+)

@@ -1,0 +1,132 @@
+"""Routes as a table: each names its doors, what it takes, what it answers and how it can refuse.
+
+The OpenAPI description is made from the same lines (`weightd.api.openapi`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, Literal, TypeAlias
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from weightd.api.faults import Internal
+from weightd.errors import Forbidden, InvalidKey, InvalidRequest, WeightdError
+from weightd.wire.requests import NoQuery
+from weightd.wire.requests import Request as RequestShape
+
+Door: TypeAlias = Literal["admin", "read-only", "public"]
+"""Where a request came in: the admin socket, the loopback listener, a listener on the network."""
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+ADMIN: Final[frozenset[Door]] = frozenset({"admin"})
+LOCAL: Final[frozenset[Door]] = frozenset({"admin", "read-only"})
+EVERYWHERE: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public"})
+
+Errors: TypeAlias = tuple[type[WeightdError], ...]
+
+ALWAYS: Final[Errors] = (InvalidRequest, Forbidden, Internal)
+"""How any route can refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One way in which a route answers well.
+
+    ``shape`` is the JSON it carries, ``media`` further media types with their
+    schemas, ``headers`` the response headers worth telling of.
+    """
+
+    description: str
+    shape: type[BaseModel] | None = None
+    media: dict[str, dict[str, Any]] = field(default_factory=dict)
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line of the table; ``description`` is for the reader of the OpenAPI document.
+
+    ``body`` is a JSON shape, or media types with schemas for bodies that are
+    bytes.  ``headers`` are the request headers with a meaning here.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    doors: frozenset[Door]
+    summary: str
+    answers: dict[int, Answer]
+    errors: Errors = ()
+    description: str = ""
+    query: type[RequestShape] = NoQuery
+    body: type[RequestShape] | dict[str, dict[str, Any]] | None = None
+    headers: tuple[str, ...] = ()
+    own_head: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        return compiled(self.path)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(re.findall(r"{(\w+)}", self.path))
+
+    @property
+    def all_errors(self) -> Errors:
+        key = (InvalidKey,) if "key" in self.parameters else ()
+        return (*key, *self.errors, *ALWAYS)
+
+
+class EdgeRoute(APIRoute):
+    """Matches the path as it was sent, so that percent-decoding happens once and after routing."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self._sent = compiled(path)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        found = self._sent.fullmatch(sent_path(scope))
+        if found is None:
+            return Match.NONE, {}
+        match = Match.FULL if scope["method"] in (self.methods or ()) else Match.PARTIAL
+        child = {"endpoint": self.endpoint, "path_params": found.groupdict(), "route": self}
+        return match, child
+
+
+@cache
+def compiled(path: str) -> re.Pattern[str]:
+    """What a path of the table matches.
+
+    ``{key}`` takes the rest of the path and any other parameter one segment,
+    either of them possibly nothing: a name that is empty is told to be bad, not
+    answered as an unknown route.
+    """
+    pattern = re.escape(path).replace(r"\{key\}", "(?P<key>.*)")
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]*)", pattern), re.DOTALL)
+
+
+def sent_path(scope: Scope) -> str:
+    """The path as it was sent, still percent-encoded."""
+    raw: bytes = scope["raw_path"]
+    return raw.decode("latin-1")
+
+
+def closed(route: Route, door: Door, admin: str) -> Handler:
+    """What a route answers at a door where it is not open; ``admin`` names the one where it is."""
+
+    async def refuse(_: Request) -> Response:
+        raise Forbidden(f"{route.method} {route.path} is not answered at the {door} door", admin)
+
+    return refuse

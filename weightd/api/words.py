@@ -1,0 +1,199 @@
+"""The cache's answers in the wire's words.
+
+Built directly, and not validated again on the way out: lookups are the hot
+path.  The tests hold every one against its shape in `weightd.wire.answers`.
+"""
+
+from __future__ import annotations
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weightd import __version__
+from weightd.api.problems import holder_figures
+from weightd.api.reading import prefers_text
+from weightd.cache.records import Event, PinOutcome, PinView, Record, Snapshot, Verdict
+from weightd.model import Eviction
+from weightd.wire.times import rfc3339, rfc3339_or_none
+
+
+def json_answer(
+    content: object, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """An answer with JSON, which nobody may keep: it is true only now."""
+    return Response(
+        to_json(content),
+        status_code=status,
+        headers={"Cache-Control": "no-store"} | (headers or {}),
+        media_type="application/json",
+    )
+
+
+def record_answer(
+    request: Request,
+    record: Record,
+    status: int = 200,
+    *,
+    more: dict[str, object] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """A record, or its path alone when the client prefers text."""
+    varying = {"Vary": "Accept"} | (headers or {})
+    if prefers_text(request):
+        return Response(
+            str(record.path),
+            status_code=status,
+            headers={"Cache-Control": "no-store"} | varying,
+            media_type="text/plain",
+        )
+    return json_answer(full_record(record) | (more or {}), status, varying)
+
+
+def listed_record(record: Record) -> dict[str, object]:
+    """A record without its files."""
+    manifest = record.manifest
+    files = manifest.files
+    return {
+        "key": str(manifest.key),
+        "generation": manifest.digest,
+        "current": record.current,
+        "path": str(record.path),
+        "relative_path": record.relative_path,
+        "file": f"{record.path}/{files[0].path}" if len(files) == 1 else None,
+        "bytes": manifest.bytes,
+        "digest": manifest.digest,
+        "source": manifest.source,
+        "revision": manifest.revision,
+        "pins": record.pins,
+        "held": record.held,
+        "published_at": rfc3339(manifest.published_at),
+        "last_used_at": rfc3339(record.last_used_at),
+        "hits": record.hits,
+    }
+
+
+def full_record(record: Record) -> dict[str, object]:
+    """A record with its files."""
+    answer = listed_record(record)
+    answer["files"] = [
+        {"path": entry.path, "bytes": entry.bytes, "sha256": entry.sha256}
+        for entry in record.manifest.files
+    ]
+    return answer
+
+
+def pin_words(outcome: PinOutcome) -> dict[str, object]:
+    """What the answer to a pin says beyond the record."""
+    pin = outcome.pin
+    return {
+        "holder": pin.holder,
+        "since": rfc3339(pin.since),
+        "until": rfc3339_or_none(pin.until),
+    }
+
+
+def pin_view(view: PinView) -> dict[str, object]:
+    pin = view.pin
+    return {
+        "kind": view.kind,
+        "holder": pin.holder,
+        "key": str(pin.generation.key),
+        "generation": pin.generation.digest,
+        "current": view.current,
+        "bytes": view.bytes,
+        "since": rfc3339(pin.since),
+        "until": rfc3339_or_none(pin.until),
+        "ttl": pin.ttl,
+        "forever": pin.forever,
+    }
+
+
+def verdict_words(verdict: Verdict) -> dict[str, object]:
+    return {
+        "verdict": verdict.verdict,
+        "bytes": verdict.bytes,
+        "capacity": verdict.capacity,
+        "free": verdict.free,
+        "evictable": verdict.evictable,
+        "pinned": verdict.pinned,
+        "arriving": verdict.arriving,
+        "filesystem_free": verdict.filesystem_free,
+        "min_free": verdict.min_free,
+        "victims": [
+            {
+                "key": str(victim.key),
+                "generation": victim.digest,
+                "bytes": victim.bytes,
+                "last_used_at": rfc3339(victim.last_used_at),
+            }
+            for victim in verdict.victims
+        ],
+        "holders": [holder_figures(one) for one in verdict.holders],
+        "reason": verdict.reason,
+        "probed": verdict.probed,
+    }
+
+
+def eviction_words(eviction: Eviction) -> dict[str, object]:
+    return {
+        "sequence": eviction.sequence,
+        "key": str(eviction.key),
+        "generation": eviction.digest,
+        "bytes": eviction.bytes,
+        "reason": eviction.reason,
+        "at": rfc3339(eviction.at),
+        "idle_seconds": eviction.idle,
+        "beneficiary": None if eviction.beneficiary is None else str(eviction.beneficiary),
+    }
+
+
+def event_line(event: Event | None) -> bytes:
+    """One line of the stream; None is the heartbeat."""
+    if event is None:
+        return b'{"type":"heartbeat"}\n'
+    words = {"seq": event.seq, "type": event.type, "at": rfc3339(event.at)}
+    return to_json(words | event.data | words) + b"\n"
+
+
+def status_words(snapshot: Snapshot) -> dict[str, object]:
+    """Every figure of a snapshot, flat, under the metrics' names without their prefix."""
+    filesystem = snapshot.filesystem
+    return {
+        "state": snapshot.state,
+        "version": __version__,
+        "root": str(snapshot.root),
+        "started_at": rfc3339(snapshot.started_at),
+        "capacity_bytes": snapshot.capacity_bytes,
+        "used_bytes": snapshot.used_bytes,
+        "resident_bytes": snapshot.resident_bytes,
+        "retired_bytes": snapshot.retired_bytes,
+        "reserved_bytes": snapshot.reserved_bytes,
+        "written_bytes": snapshot.written_bytes,
+        "doomed_bytes": snapshot.doomed_bytes,
+        "pinned_bytes": snapshot.pinned_bytes,
+        "evictable_bytes": snapshot.evictable_bytes,
+        "free_bytes": snapshot.free_bytes,
+        "overhead_bytes": snapshot.overhead_bytes,
+        "filesystem_total_bytes": filesystem.total,
+        "filesystem_free_bytes": filesystem.free,
+        "min_free_bytes": filesystem.min_free,
+        "others_bytes": filesystem.others,
+        "models": snapshot.models,
+        "retired_models": snapshot.retired_models,
+        "arrivals": snapshot.arrivals,
+        "waiting": snapshot.waiting,
+        "pins": snapshot.pins,
+        "holds": snapshot.holds,
+        "oldest_pin_since": rfc3339_or_none(snapshot.oldest_pin_since),
+        "pins_known": snapshot.pins_known,
+        "evictions": sum(snapshot.evictions.values()),
+        "evicted_bytes": sum(snapshot.evicted_bytes.values()),
+        "hits": snapshot.lookups["hit"],
+        "misses": snapshot.lookups["miss"],
+        "hit_ratio": snapshot.hit_ratio,
+        "damaged_models": snapshot.damaged_models,
+        "expired_pins": snapshot.expired_pins,
+        "in_use_detection": {"leases": snapshot.leases_work, "holds": True},
+        "foreign": snapshot.foreign,
+    }

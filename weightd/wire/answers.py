@@ -1,0 +1,266 @@
+"""What answers carry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, WithJsonSchema
+
+from weightd.wire.fields import KEY_SCHEMA, SHA256_PATTERN
+
+Size = Annotated[int, Field(ge=0, description="In bytes.")]
+Count = Annotated[int, Field(ge=0)]
+Hash = Annotated[str, Field(pattern=SHA256_PATTERN)]
+Named = Annotated[str, WithJsonSchema(KEY_SCHEMA)]
+
+_DIGEST = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+_LISTED: dict[str, object] = {
+    "key": "meta-llama/Llama-3.1-70B",
+    "generation": _DIGEST,
+    "current": True,
+    "path": "/var/cache/weightd/models/meta-llama+Llama-3.1-70B.2c26b46b68ffc68f/Llama-3.1-70B",
+    "relative_path": "models/meta-llama+Llama-3.1-70B.2c26b46b68ffc68f/Llama-3.1-70B",
+    "file": None,
+    "bytes": 140_000_000_000,
+    "digest": _DIGEST,
+    "source": None,
+    "revision": None,
+    "pins": 1,
+    "held": False,
+    "published_at": "2026-03-01T12:00:00.000Z",
+    "last_used_at": "2026-03-02T08:30:00.000Z",
+    "hits": 17,
+}
+_FILES: dict[str, object] = {
+    "files": [
+        {"path": "config.json", "bytes": 855, "sha256": _DIGEST},
+        {"path": "model.safetensors", "bytes": 139_999_999_145, "sha256": _DIGEST},
+    ]
+}
+_HOLDER: dict[str, object] = {
+    "holder": "vllm-7f9c:1",
+    "key": "meta-llama/Llama-3.1-70B",
+    "bytes": 140_000_000_000,
+    "since": "2026-03-01T12:05:00.000Z",
+    "until": None,
+}
+
+
+class FileShape(BaseModel):
+    path: str
+    bytes: Size
+    sha256: Hash
+
+
+class ListedModel(BaseModel, json_schema_extra={"examples": [_LISTED]}):
+    """A generation, without its files."""
+
+    key: Named
+    generation: Hash
+    current: bool = Field(description="False once another generation of the key was published.")
+    path: str = Field(description="The directory to read the model from.")
+    relative_path: str = Field(description="The same below the root, for other mounts of it.")
+    file: str | None = Field(description="The one file's full path, or null when there are more.")
+    bytes: Size
+    digest: Hash
+    source: str | None
+    revision: str | None
+    pins: Count
+    held: bool = Field(description="Whether the kernel says that its directory is held.")
+    published_at: datetime
+    last_used_at: datetime
+    hits: Count
+
+
+class ModelRecord(ListedModel, json_schema_extra={"examples": [_LISTED | _FILES]}):
+    """A generation and its files."""
+
+    files: list[FileShape]
+
+
+class PinnedRecord(
+    ModelRecord,
+    json_schema_extra={
+        "examples": [
+            _LISTED | _FILES | {"holder": "vllm-7f9c:1", "since": _HOLDER["since"], "until": None}
+        ]
+    },
+):
+    """The pinned generation, and the pin on it."""
+
+    holder: str
+    since: datetime
+    until: datetime | None = Field(description="When the pin lapses unless it is renewed.")
+
+
+class ModelList(BaseModel, json_schema_extra={"examples": [{"models": [_LISTED], "next": None}]}):
+    models: list[ListedModel]
+    next: str | None = Field(description="What to give as `after` for the next page.")
+
+
+class HolderShape(BaseModel, json_schema_extra={"examples": [_HOLDER]}):
+    """Who keeps how much of what."""
+
+    holder: str
+    key: str
+    bytes: Size
+    since: datetime | None
+    until: datetime | None
+
+
+class PinShape(
+    BaseModel,
+    json_schema_extra={
+        "examples": [
+            _HOLDER
+            | {"kind": "pin", "generation": _DIGEST, "current": True, "ttl": None, "forever": False}
+        ]
+    },
+):
+    """A pin, a hold that the kernel keeps, or a use that it reports."""
+
+    kind: Literal["pin", "hold", "use"]
+    holder: str
+    key: Named
+    generation: Hash
+    current: bool
+    bytes: Size
+    since: datetime
+    until: datetime | None
+    ttl: float | None = Field(description="The length of the lease, in seconds.")
+    forever: bool
+
+
+class PinList(BaseModel):
+    pins: list[PinShape]
+
+
+class VictimShape(BaseModel):
+    key: Named
+    generation: Hash
+    bytes: Size
+    last_used_at: datetime
+
+
+class AdmissionVerdict(
+    BaseModel,
+    json_schema_extra={
+        "examples": [
+            {
+                "verdict": "evicts",
+                "bytes": 145_000_000_000,
+                "capacity": 300_000_000_000,
+                "free": 70_000_000_000,
+                "evictable": 90_000_000_000,
+                "pinned": 140_000_000_000,
+                "arriving": 0,
+                "filesystem_free": 400_000_000_000,
+                "min_free": 20_000_000_000,
+                "victims": [
+                    {
+                        "key": "mistralai/Mixtral-8x7B",
+                        "generation": _DIGEST,
+                        "bytes": 90_000_000_000,
+                        "last_used_at": "2026-03-01T12:00:00.000Z",
+                    }
+                ],
+                "holders": [],
+                "reason": None,
+                "probed": ["budget", "pins", "filesystem"],
+            }
+        ]
+    },
+):
+    """What would become of an arrival, and the figures that decide it."""
+
+    verdict: Literal["fits", "evicts", "too-large", "blocked", "disk-full"]
+    bytes: Size
+    capacity: Size
+    free: Size
+    evictable: Size
+    pinned: Size
+    arriving: Size
+    filesystem_free: Size
+    min_free: Size
+    victims: list[VictimShape]
+    holders: list[HolderShape]
+    reason: Literal["pins", "arriving", "pins-unknown"] | None
+    probed: list[str] = Field(description="What was asked in order to decide.")
+
+
+class EvictionShape(BaseModel):
+    sequence: Count
+    key: Named
+    generation: Hash
+    bytes: Size
+    reason: Literal["admission", "budget", "disk", "request", "damage"]
+    at: datetime
+    idle_seconds: float = Field(ge=0, description="How long it had gone unused.")
+    beneficiary: str | None = Field(description="The key whose arrival needed the room.")
+
+
+class EvictionList(BaseModel):
+    evictions: list[EvictionShape]
+    next: int | None = Field(description="What to give as `after` for the next page.")
+
+
+class EventShape(BaseModel, json_schema_extra={"examples": [{"type": "heartbeat"}]}):
+    """One line of the stream; more fields come with the type."""
+
+    type: str
+    seq: int | None = None
+    at: datetime | None = None
+
+
+class InUseDetection(BaseModel):
+    """What the kernel can tell on this filesystem."""
+
+    leases: bool = Field(description="Whether open and mapped files are seen without a pin.")
+    holds: bool = Field(description="Whether `flock` on a model's directory is seen.")
+
+
+class StatusShape(BaseModel):
+    """The budget and its parts, as the metrics of the same names give them."""
+
+    state: Literal["starting", "ready", "draining"]
+    version: str
+    root: str
+    started_at: datetime
+    capacity_bytes: Size
+    used_bytes: Size
+    resident_bytes: Size
+    retired_bytes: Size
+    reserved_bytes: Size
+    written_bytes: Size
+    doomed_bytes: Size
+    pinned_bytes: Size
+    evictable_bytes: Size
+    free_bytes: Size
+    overhead_bytes: Size
+    filesystem_total_bytes: Size
+    filesystem_free_bytes: Size
+    min_free_bytes: Size
+    others_bytes: Size
+    models: Count
+    retired_models: Count
+    arrivals: Count
+    waiting: Count
+    pins: Count
+    holds: Count
+    oldest_pin_since: datetime | None
+    pins_known: bool = Field(description="False while the record of pins is lost.")
+    evictions: Count
+    evicted_bytes: Size
+    hits: Count
+    misses: Count
+    hit_ratio: float = Field(ge=0, le=1)
+    damaged_models: Count
+    expired_pins: Count
+    in_use_detection: InUseDetection
+    foreign: list[str] = Field(description="Names in the root that are not weightd's.")
+
+
+class HealthShape(BaseModel, json_schema_extra={"examples": [{"status": "ok", "state": "ready"}]}):
+    status: Literal["ok"]
+    state: Literal["starting", "ready", "draining"]

@@ -1,0 +1,141 @@
+"""The types of single fields, each with the form it takes and the schema that documents it."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from weightd.model import (
+    FILE_PATH_BYTES_MAX,
+    KEY_BYTES_MAX,
+    KEY_SEGMENTS_MAX,
+    file_path_fault,
+    parse_sha256,
+)
+
+BYTES_MAX: Final = 2**63 - 1
+LIMIT_MAX: Final = 1000
+LIMIT_DEFAULT: Final = 100
+TTL_SECONDS_MAX: Final = 366 * 86400
+WAIT_SECONDS_MAX: Final = 3600
+
+_SEGMENT: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
+KEY_PATTERN: Final = f"^{_SEGMENT}(/{_SEGMENT}){{0,{KEY_SEGMENTS_MAX - 1}}}(@{_SEGMENT})?$"
+HOLDER_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$"
+SHA256_PATTERN: Final = "^[0-9a-f]{64}$"
+
+KEY_SCHEMA: Final[dict[str, object]] = {
+    "type": "string",
+    "pattern": KEY_PATTERN,
+    "minLength": 1,
+    "maxLength": KEY_BYTES_MAX,
+    "examples": ["meta-llama/Llama-3.1-70B@main"],
+}
+HOLDER_SCHEMA: Final[dict[str, object]] = {
+    "type": "string",
+    "pattern": HOLDER_PATTERN,
+    "examples": ["vllm-7f9c:1"],
+}
+
+_WHOLE: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,18}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+
+
+def _whole(text: object) -> object:
+    """Read a whole number as the query writes it: digits and nothing else."""
+    if isinstance(text, str) and not _WHOLE.fullmatch(text):
+        raise ValueError("it is not a whole number")
+    return text
+
+
+def _seconds(text: object) -> object:
+    """Read seconds as the query writes them: never negative, NaN or infinite."""
+    if isinstance(text, str):
+        if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+            raise ValueError("it is not a number of seconds such as 30 or 0.5")
+        return float(text)
+    return text
+
+
+def _ttl(text: object) -> object:
+    if text == "forever":
+        return text
+    if isinstance(text, str) and not _NUMBER.fullmatch(text):
+        raise ValueError("it is neither a number of seconds such as 3600 nor 'forever'")
+    seconds = _seconds(text)
+    if not isinstance(seconds, float) or not 0 < seconds <= TTL_SECONDS_MAX:
+        raise ValueError(
+            f"it must be more than 0 and at most {TTL_SECONDS_MAX} seconds, or 'forever'"
+        )
+    return seconds
+
+
+def _file(path: str) -> str:
+    fault = file_path_fault(path)
+    if fault is not None:
+        raise ValueError(f"it cannot name a file of a model: {fault}")
+    return path
+
+
+WholeNumber: TypeAlias = Annotated[int, BeforeValidator(_whole)]
+
+Limit: TypeAlias = Annotated[
+    WholeNumber,
+    Field(ge=1, le=LIMIT_MAX, description="How many to answer at most.", examples=[50]),
+]
+Sequence: TypeAlias = Annotated[
+    WholeNumber, Field(ge=0, le=BYTES_MAX, description="Answer what follows this number.")
+]
+Bytes: TypeAlias = Annotated[WholeNumber, Field(ge=0, le=BYTES_MAX)]
+
+WaitSeconds: TypeAlias = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait while blocked.", examples=[30]),
+]
+
+Ttl: TypeAlias = Annotated[
+    float | Literal["forever"],
+    BeforeValidator(_ttl),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": TTL_SECONDS_MAX},
+                {"const": "forever"},
+            ]
+        }
+    ),
+    Field(
+        description=(
+            "Seconds until the pin lapses unless it is renewed, or `forever` for a pin that "
+            "outlives a reboot of the node."
+        ),
+        examples=[3600],
+    ),
+]
+
+Sha256: TypeAlias = Annotated[
+    str,
+    AfterValidator(parse_sha256),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"}),
+]
+
+FilePath: TypeAlias = Annotated[
+    str,
+    AfterValidator(_file),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": FILE_PATH_BYTES_MAX,
+            "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,7}$",
+            "description": "A path below the model's directory; other printable names work too.",
+            "examples": ["model-00001-of-00030.safetensors"],
+        }
+    ),
+]
+
+KeyText: TypeAlias = Annotated[str, WithJsonSchema(KEY_SCHEMA)]
