@@ -224,9 +224,8 @@ def _check(header: bytes, shown: str | None) -> bool:
     """Check the sum and the magic of a header; True for the GNU dialect."""
     stated = _number(header[148:156], "checksum", shown)
     blanked = header[:148] + b" " * 8 + header[156:]
-    signed = sum(byte - 256 if byte > 127 else byte for byte in blanked)
     # Some old packers summed signed characters.
-    if stated not in (sum(blanked), signed):
+    if stated != sum(blanked) and stated != sum(memoryview(blanked).cast("b")):
         _refuse("a header's checksum is wrong, or this is no tar archive", None)
     magic = header[257:263]
     if magic not in (b"ustar\0", b"ustar ", b"\0" * 6):

@@ -44,7 +44,7 @@ class SeizeRefused(Exception):
     """
 
     def __init__(self, refused: Mapping[GenerationId, str]) -> None:
-        super().__init__("; ".join(f"{id.key}: {reason}" for id, reason in refused.items()))
+        super().__init__("; ".join(f"{one.key}: {reason}" for one, reason in refused.items()))
         self.refused = dict(refused)
 
 
@@ -71,7 +71,7 @@ class Damage:
 
 def from_os(call: str, error: OSError) -> Exception:
     """The exception of ours that stands for ``error``, raised by ``call``."""
-    words = os.strerror(error.errno) if error.errno else str(error)
+    words = error.strerror or str(error)
     if error.errno in _FULL:
         return NoSpace(call, words)
     return IoError(call=call, error=words)

@@ -85,8 +85,8 @@ class HistoryDatabase:
 
         Raises IoError; nothing was remembered then, and the same may be asked again.
         """
-        used = [(str(id.key), id.digest, *entry) for id, entry in recency.items()]
-        forgotten = [(str(id.key), id.digest) for id in gone]
+        used = [(str(one.key), one.digest, *entry) for one, entry in recency.items()]
+        forgotten = [(str(one.key), one.digest) for one in gone]
         journal = [_eviction_row(eviction) for eviction in evictions]
 
         def write(connection: sqlite3.Connection) -> None:

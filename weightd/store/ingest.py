@@ -50,7 +50,8 @@ class Ingest:
         """After an abort: what still waits to be unlinked, and counts until then."""
         self._root = root
         self._names = Names()
-        self._claimed = 0
+        self._made: set[str] = set()
+        self._blocks = 0
         self._settled = False
         self._buffer: memoryview | None = None
         with reported(f"mkdir in {layout.INCOMING}"):
@@ -125,13 +126,13 @@ class Ingest:
     # -- insides ---------------------------------------------------------------
 
     def _give_up(self) -> Doomed | None:
-        doomed = Doomed(self.id, self._claimed)
+        doomed = Doomed(self.id, self._blocks)
         try:
             with reported(f"rename of {layout.INCOMING}/{self.id}"):
                 os.rename(
                     self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
                 )
-            if self._claimed <= ABORT_AT_ONCE_BYTES:
+            if self._blocks <= ABORT_AT_ONCE_BYTES:
                 remove_small(self._root, doomed)
                 return None
         except (IoError, NoSpace):
@@ -155,24 +156,18 @@ class Ingest:
         return entry
 
     def _create(self, path: str) -> int:
-        """Create the file and the directories on its way."""
-        parents = path.split("/")[:-1]
-        for depth in range(1, len(parents) + 1):
-            try:
-                os.close(tree.open_below(self.content, "/".join(parents[:depth]), _PATH_FLAGS))
-            except FileNotFoundError:
-                self._make_directory(parents[:depth])
+        """Create the file and the directories on its way; what somebody put there is an error."""
+        self._make_directory(path.rpartition("/")[0])
         return tree.open_below(self.content, path, tree.CREATE_FLAGS)
 
-    def _make_directory(self, segments: list[str]) -> None:
-        if len(segments) == 1:
-            os.mkdir(segments[0], 0o755, dir_fd=self.content)
+    def _make_directory(self, path: str) -> None:
+        if not path or path in self._made:
             return
-        parent = tree.open_below(self.content, "/".join(segments[:-1]), tree.DIRECTORY_FLAGS)
-        try:
-            os.mkdir(segments[-1], 0o755, dir_fd=parent)
-        finally:
-            os.close(parent)
+        parent, _, name = path.rpartition("/")
+        self._make_directory(parent)
+        with tree.opened_below(self.content, parent) as directory:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        self._made.add(path)
 
     def _pour(
         self, path: str, descriptor: int, source: Source, claim: Claim, length: int | None
@@ -181,12 +176,14 @@ class Ingest:
         if self._buffer is None:
             self._buffer = memoryview(bytearray(BUFFER_BYTES))
         buffer = self._buffer
-        if length is not None:
-            self._claim(claim, round_up(length, self._root.block))
+        if length:
+            claim(round_up(length, self._root.block))
         digest, pace, size = hashlib.sha256(), WriteBack(descriptor), 0
         while count := fill(source, buffer if length is None else buffer[: length - size]):
-            if length is None:
-                self._claim(claim, self._growth(size, count))
+            growth = self._growth(size, count)
+            if length is None and growth:
+                claim(growth)
+            self._blocks += growth
             digest.update(buffer[:count])
             with reported(f"write to {path}"):
                 tree.write_all(descriptor, buffer[:count])
@@ -206,11 +203,6 @@ class Ingest:
         block = self._root.block
         return round_up(size + count, block) - round_up(size, block)
 
-    def _claim(self, claim: Claim, count: int) -> None:
-        if count:
-            claim(count)
-            self._claimed += count
-
     def _seal(self, descriptor: int) -> int:
         """Give the file its mode and group, bring it to stable storage; its inode."""
         if self._root.group is not None:
@@ -218,6 +210,3 @@ class Ingest:
         os.fchmod(descriptor, self._root.file_mode)
         os.fsync(descriptor)
         return os.fstat(descriptor).st_ino
-
-
-_PATH_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -20,7 +20,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from weightd.model import GenerationId
+from weightd.errors import InvalidKey
+from weightd.model import GenerationId, Key
 
 LOCK: Final = ".weightd.lock"
 FORMAT: Final = "FORMAT"
@@ -37,7 +38,9 @@ SUPERSEDED: Final = "superseded"
 # mkfs puts lost+found at the top of a filesystem that is all ours.
 _OWN: Final = frozenset({LOCK, FORMAT, INCOMING, MODELS, DOOMED, "lost+found"})
 _DATABASE: Final = re.compile(r"(state|history)\.db(\.lost-[0-9]+)?(-wal|-shm|-journal)?", re.ASCII)
-_GENERATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*\.[0-9a-f]{16}", re.ASCII)
+_GENERATION: Final = re.compile(
+    r"(?P<key>[A-Za-z0-9][A-Za-z0-9._+@-]*)\.(?P<digest>[0-9a-f]{16})", re.ASCII
+)
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
@@ -66,11 +69,6 @@ def is_id(name: str) -> bool:
     return _ID.fullmatch(name) is not None
 
 
-def is_generation_name(name: str) -> bool:
-    """Whether weightd could have given this name to a published generation."""
-    return _GENERATION.fullmatch(name) is not None
-
-
 def is_own_name(name: str) -> bool:
     """Whether a name at the top of the root is one weightd uses."""
     return name in _OWN or _DATABASE.fullmatch(name) is not None
@@ -82,3 +80,14 @@ def generation_name(generation: GenerationId) -> str:
     ``+`` is in no key, so two keys never share a name.
     """
     return f"{str(generation.key).replace('/', '+')}.{generation.digest[:16]}"
+
+
+def parse_generation_name(name: str) -> GenerationId | None:
+    """What `generation_name` was given, but for the rest of the digest; None for a foreign name."""
+    match = _GENERATION.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        return GenerationId(Key.parse(match["key"].replace("+", "/")), match["digest"])
+    except InvalidKey:
+        return None

@@ -20,7 +20,7 @@ from typing import Final
 from weightd.store import tree
 
 # What a filesystem without leases, or a file of another owner, answers.
-_UNABLE: Final = frozenset(
+UNABLE: Final = frozenset(
     {errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.ENOSYS}
 )
 
@@ -66,7 +66,7 @@ def probe(name: str, parent: int) -> bool:
             os.close(second)
         take(first)
     except OSError as error:
-        if error.errno in _UNABLE:
+        if error.errno in UNABLE:
             return False
         raise
     finally:

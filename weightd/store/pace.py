@@ -29,25 +29,26 @@ class WriteBack:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._started = 0
-        libc = ctypes.CDLL(None, use_errno=True)
-        # Absent from some C libraries, and refused by some filesystems; fsync does it all then.
-        self._call = getattr(libc, "sync_file_range", None)
+        self._offered = True
 
     def reached(self, offset: int) -> None:
         """Say that the file is written up to ``offset``.  Raises OSError for a failing disk."""
-        while self._call is not None and offset - self._started >= WINDOW:
+        while self._offered and offset - self._started >= WINDOW:
             self._range(self._started, _WRITE)
             if self._started >= WINDOW:
                 self._range(self._started - WINDOW, _WAIT_BEFORE | _WRITE | _WAIT_AFTER)
             self._started += WINDOW
 
     def _range(self, offset: int, flags: int) -> None:
-        if self._call is None:
+        # Absent from some C libraries, and refused by some filesystems; fsync does it all then.
+        call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+        if call is None:
+            self._offered = False
             return
         arguments = (ctypes.c_int64(offset), ctypes.c_int64(WINDOW), ctypes.c_uint(flags))
-        if self._call(ctypes.c_int(self._descriptor), *arguments) == 0:
+        if call(ctypes.c_int(self._descriptor), *arguments) == 0:
             return
         number = ctypes.get_errno()
         if number in _TELLING:
             raise OSError(number, os.strerror(number))
-        self._call = None
+        self._offered = False

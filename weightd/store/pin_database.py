@@ -115,13 +115,15 @@ class PinDatabase:
 
     def put(self, pin: Pin, boot_id: str) -> Future[None]:
         """Keep a pin, or what it was renewed to.  The future raises StateUnwritable."""
-        id = pin.generation
+        generation = pin.generation
         lease = (pin.since, pin.ttl, pin.until, int(pin.forever))
-        return self._ask("pin", _PUT, (pin.holder, str(id.key), id.digest, *lease, boot_id))
+        return self._ask(
+            "pin", _PUT, (pin.holder, str(generation.key), generation.digest, *lease, boot_id)
+        )
 
-    def remove(self, holder: str, id: GenerationId) -> Future[None]:
+    def remove(self, holder: str, generation: GenerationId) -> Future[None]:
         """Forget a pin; one that is not there is no error.  The future raises StateUnwritable."""
-        return self._ask("unpin", _REMOVE, (holder, str(id.key), id.digest))
+        return self._ask("unpin", _REMOVE, (holder, str(generation.key), generation.digest))
 
     def accept_loss(self) -> Future[None]:
         """Forget that pins were lost.  The future raises StateUnwritable."""

@@ -72,40 +72,40 @@ def _flush_directories(root: Root, top: int) -> None:
     os.fsync(top)
 
 
-def _appear(root: Root, id: str, name: str) -> None:
+def _appear(root: Root, arrival: str, name: str) -> None:
     """Rename into ``models/`` for good; a flush that fails takes it back."""
-    os.rename(id, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
+    os.rename(arrival, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
     root.reach("publish.renamed")
     try:
         os.fsync(root.models)
         os.fsync(root.incoming)
     except OSError:
         # Not acknowledged, so it must not be found by a lookup either.
-        os.rename(name, id, src_dir_fd=root.models, dst_dir_fd=root.incoming)
+        os.rename(name, arrival, src_dir_fd=root.models, dst_dir_fd=root.incoming)
         raise
     root.reach("publish.parent-flushed")
 
 
-def mark_superseded(root: Root, id: GenerationId) -> None:
+def mark_superseded(root: Root, generation: GenerationId) -> None:
     """Retire a generation for good; one that vanished needs no mark.  Raises NoSpace, IoError."""
-    with reported(f"retirement of {id.key}"):
+    with reported(f"retirement of {generation.key}"):
         try:
-            with opened(layout.generation_name(id), root.models) as generation:
-                if not tree.exists(layout.SUPERSEDED, generation):
-                    tree.write_flushed(layout.SUPERSEDED, b"", generation, 0o444)
-                os.fsync(generation)
+            with opened(layout.generation_name(generation), root.models) as directory:
+                if not tree.exists(layout.SUPERSEDED, directory):
+                    tree.write_flushed(layout.SUPERSEDED, b"", directory, 0o444)
+                os.fsync(directory)
         except FileNotFoundError:
             return
     root.reach("retire.marked")
 
 
-def clear_superseded(root: Root, id: GenerationId) -> None:
+def clear_superseded(root: Root, generation: GenerationId) -> None:
     """Make a retired generation current again.  Raises IoError."""
     with (
-        reported(f"return of {id.key}"),
-        opened(layout.generation_name(id), root.models) as generation,
+        reported(f"return of {generation.key}"),
+        opened(layout.generation_name(generation), root.models) as directory,
     ):
         with suppress(FileNotFoundError):
-            os.unlink(layout.SUPERSEDED, dir_fd=generation)
-        os.fsync(generation)
+            os.unlink(layout.SUPERSEDED, dir_fd=directory)
+        os.fsync(directory)
     root.reach("retire.unmarked")

@@ -189,11 +189,11 @@ def _directory(path: Path, parent: int, name: str, mode: int) -> int:
 
 def _write_format(directory: int, incoming: int) -> None:
     """Put FORMAT in place whole: a crash leaves debris below incoming/, never half a number."""
-    id = layout.new_id()
-    os.mkdir(id, 0o700, dir_fd=incoming)
-    with tree.opened(id, incoming) as workbench:
+    name = layout.new_id()
+    os.mkdir(name, 0o700, dir_fd=incoming)
+    with tree.opened(name, incoming) as workbench:
         data = f"{layout.FORMAT_VERSION}\n".encode()
         tree.write_flushed(layout.FORMAT, data, workbench, 0o644)
         os.rename(layout.FORMAT, layout.FORMAT, src_dir_fd=workbench, dst_dir_fd=directory)
     os.fsync(directory)
-    os.rmdir(id, dir_fd=incoming)
+    os.rmdir(name, dir_fd=incoming)

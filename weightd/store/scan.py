@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weightd.model import Blob, Manifest
+from weightd.model import Blob, GenerationId, Manifest
 from weightd.store import layout, manifest_file, tree
 from weightd.store.faults import printable, reported
 from weightd.store.layout import Doomed
@@ -31,10 +31,15 @@ class Found:
 
 
 class Damaged(NamedTuple):
-    """A directory in ``models/`` whose manifest cannot be trusted."""
+    """A directory in ``models/`` whose manifest cannot be trusted.
+
+    ``generation`` has only the digest's first digits, which is all its name
+    tells; `Store.doom` takes it all the same.
+    """
 
     name: str
     reason: str
+    generation: GenerationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,14 @@ def scan(root: Root) -> ScanReport:
 
 def _scan_models(root: Root, report: ScanReport) -> None:
     for name, is_directory in _entries(root.models):
-        if not (is_directory and layout.is_generation_name(name)):
+        generation = layout.parse_generation_name(name)
+        if generation is None or not is_directory:
             report.foreign.append(f"{layout.MODELS}/{printable(name)}")
             continue
         try:
             manifest, inodes = manifest_file.read(name, root.models)
         except Unreadable as error:
-            report.damaged.append(Damaged(name, str(error)))
+            report.damaged.append(Damaged(name, str(error), generation))
             continue
         blobs = manifest_file.blobs(manifest, inodes, root.block)
         superseded = tree.exists(f"{name}/{layout.SUPERSEDED}", root.models)

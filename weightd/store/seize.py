@@ -49,7 +49,7 @@ def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
     then.  A victim that is not there any more is answered as vanished.
     """
     with reported("eviction"), _Seizure(root) as seizure:
-        victims = [seizure.take(id) for id in ids]
+        victims = [seizure.take(generation) for generation in ids]
         seizure.lease(victims)
         root.reach("evict.seized")
         seizure.confirm()
@@ -78,13 +78,13 @@ class _Seizure:
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def take(self, id: GenerationId) -> _Victim:
+    def take(self, generation: GenerationId) -> _Victim:
         """Lock the directory handed out, and list what is in it."""
-        victim = _Victim(id, layout.generation_name(id))
+        victim = _Victim(generation, layout.generation_name(generation))
         try:
-            with tree.opened(victim.name, self._root.models) as generation:
+            with tree.opened(victim.name, self._root.models) as directory:
                 victim.present = True
-                victim.content = self._open(id.key.last_segment, generation)
+                victim.content = self._open(generation.key.last_segment, directory)
         except OSError as error:
             # Not a directory, or a link: whatever stands there, it is not what was published.
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
@@ -94,7 +94,7 @@ class _Seizure:
         try:
             fcntl.flock(victim.content, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._refused[id] = "a process holds a lock on its directory"
+            self._refused[generation] = "a process holds a lock on its directory"
         victim.files = [
             leaf for leaf in tree.walk(victim.content) if stat.S_ISREG(leaf.status.st_mode)
         ]
@@ -120,9 +120,9 @@ class _Seizure:
 
     def confirm(self) -> None:
         """Refuse what somebody began to wait for since.  Raises SeizeRefused."""
-        for descriptor, id in self._leased.items():
+        for descriptor, generation in self._leased.items():
             if not lease.unbroken(descriptor):
-                self._refused[id] = "a process is opening one of its files"
+                self._refused[generation] = "a process is opening one of its files"
         self._raise_refused()
 
     def _lease_one(self, victim: _Victim, leaf: Leaf) -> None:
@@ -166,12 +166,12 @@ def _move(root: Root, victims: Sequence[_Victim]) -> tuple[Doomed, ...]:
     doomed: list[Doomed] = []
     try:
         for victim in victims:
-            id = layout.new_id()
-            gone = not (victim.present and _rename(root, victim.name, id))
+            place = layout.new_id()
+            gone = not (victim.present and _rename(root, victim.name, place))
             if not gone:
-                moved.append((victim.name, id))
+                moved.append((victim.name, place))
                 root.reach("evict.renamed-one")
-            doomed.append(Doomed(id, 0 if gone else victim.bytes, victim.generation, gone))
+            doomed.append(Doomed(place, 0 if gone else victim.bytes, victim.generation, gone))
         root.reach("evict.renamed-all")
         os.fsync(root.doomed)
         os.fsync(root.models)
@@ -182,10 +182,10 @@ def _move(root: Root, victims: Sequence[_Victim]) -> tuple[Doomed, ...]:
     return tuple(doomed)
 
 
-def _rename(root: Root, name: str, id: str) -> bool:
+def _rename(root: Root, name: str, place: str) -> bool:
     """Move one victim; False when it vanished meanwhile."""
     try:
-        os.rename(name, id, src_dir_fd=root.models, dst_dir_fd=root.doomed)
+        os.rename(name, place, src_dir_fd=root.models, dst_dir_fd=root.doomed)
     except FileNotFoundError:
         return False
     return True
@@ -193,11 +193,11 @@ def _rename(root: Root, name: str, id: str) -> bool:
 
 def _bring_back(root: Root, moved: Sequence[tuple[str, str]], cause: OSError) -> None:
     """Undo the renames.  Raises IoError when even that fails: the next start settles it then."""
-    for name, id in reversed(moved):
+    for name, place in reversed(moved):
         try:
-            os.rename(id, name, src_dir_fd=root.doomed, dst_dir_fd=root.models)
+            os.rename(place, name, src_dir_fd=root.doomed, dst_dir_fd=root.models)
         except OSError as error:
             raise IoError(
-                call=f"rename of {layout.DOOMED}/{id} back to {layout.MODELS}/{name}",
+                call=f"rename of {layout.DOOMED}/{place} back to {layout.MODELS}/{name}",
                 error=f"{error.strerror}, after {cause.strerror}",
             ) from error

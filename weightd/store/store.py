@@ -8,7 +8,6 @@ makes that last.
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from weightd.store.faults import Damage, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.scan import ScanReport
+from weightd.units import round_up
 
 # A generation's directory, the directory handed out, the manifest.
 _BLOCKS_PER_MODEL: Final = 3
@@ -87,6 +87,10 @@ class Store:
         """Bytes per filesystem block, in which everything is charged."""
         return self._root.block
 
+    def blocks(self, count: int) -> int:
+        """The bytes that a file of ``count`` bytes occupies in whole blocks."""
+        return round_up(count, self.block)
+
     @property
     def leases_work(self) -> bool:
         """Whether the kernel tells here who has a file open; without it only flock counts."""
@@ -122,21 +126,21 @@ class Store:
         self._count(1)
         return self.path_of(manifest.id), blobs
 
-    def path_of(self, id: GenerationId) -> Path:
+    def path_of(self, generation: GenerationId) -> Path:
         """The directory that is handed out; it ends in the model's own name."""
-        return self._root.path / self.relative_path_of(id)
+        return self._root.path / self.relative_path_of(generation)
 
-    def relative_path_of(self, id: GenerationId) -> str:
+    def relative_path_of(self, generation: GenerationId) -> str:
         """The same, below the root."""
-        return f"{layout.MODELS}/{layout.generation_name(id)}/{id.key.last_segment}"
+        return f"{layout.MODELS}/{layout.generation_name(generation)}/{generation.key.last_segment}"
 
-    def mark_superseded(self, id: GenerationId) -> None:
+    def mark_superseded(self, generation: GenerationId) -> None:
         """Retire a generation for good.  Raises NoSpace, IoError."""
-        publish.mark_superseded(self._root, id)
+        publish.mark_superseded(self._root, generation)
 
-    def clear_superseded(self, id: GenerationId) -> None:
+    def clear_superseded(self, generation: GenerationId) -> None:
         """Make a retired generation current again.  Raises IoError."""
-        publish.clear_superseded(self._root, id)
+        publish.clear_superseded(self._root, generation)
 
     def doom(self, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
         """Seize all of ``ids``, then move each out of reach, in that order.
@@ -163,7 +167,7 @@ class Store:
         """
         return check.check(self._root, manifest)
 
-    def open_file(self, id: GenerationId, path: str) -> int:
+    def open_file(self, generation: GenerationId, path: str) -> int:
         """A read-only descriptor of a published file; never one outside the model.
 
         Raises FileNotFoundError when it is not there (the model vanished or is
@@ -171,16 +175,10 @@ class Store:
         """
         if file_path_fault(path) is not None:
             raise FileNotFoundError(path)
-        below = f"{layout.generation_name(id)}/{id.key.last_segment}/{path}"
-        with reported(f"open of {path} of {id.key}"):
-            try:
-                descriptor = tree.open_below(self._root.models, below, tree.READ_FLAGS)
-            except (FileNotFoundError, NotADirectoryError):
-                descriptor = -1
-        if descriptor >= 0 and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            descriptor = -1
-        if descriptor < 0:
+        below = f"{layout.generation_name(generation)}/{generation.key.last_segment}/{path}"
+        with reported(f"open of {path} of {generation.key}"):
+            descriptor = tree.open_regular(self._root.models, below)
+        if descriptor is None:
             raise FileNotFoundError(path)
         return descriptor
 

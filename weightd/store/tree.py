@@ -6,7 +6,9 @@ fifo, or a file another process holds a lease on, from stopping the thread.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -55,6 +57,34 @@ def open_below(top: int, path: str, flags: int) -> int:
     finally:
         if parent != top:
             os.close(parent)
+
+
+@contextmanager
+def opened_below(top: int, path: str) -> Iterator[int]:
+    """The directory at ``path`` below ``top``, ``top`` itself for "".  Raises OSError."""
+    if not path:
+        yield top
+        return
+    descriptor = open_below(top, path, DIRECTORY_FLAGS)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(top: int, path: str) -> int | None:
+    """Open a regular file for reading; None when there is none at ``path``.  Raises OSError."""
+    try:
+        descriptor = open_below(top, path, READ_FLAGS)
+    except OSError as error:
+        # ELOOP: a symlink, ENXIO: a socket.  Neither is a file anybody published.
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Iterator[Leaf]:

@@ -33,7 +33,7 @@ def unlink(root: Root, doomed: Doomed, freed: Freed) -> int:
 
     ``freed`` is called with the bytes of blocks that went, as they go; what it
     raises ends the unlinking, which can be resumed.  With 0 left the directory
-    is gone too.  Raises IoError; then, and with something left, call again later.
+    is gone too.  Raises IoError, NoSpace; then, and with something left, call again later.
     """
     if doomed.vanished:
         return 0
@@ -53,13 +53,13 @@ def unlink(root: Root, doomed: Doomed, freed: Freed) -> int:
 
 def remove_small(root: Root, doomed: Doomed) -> int:
     """Unlink an aborted arrival whose bytes nobody counts any more; the bytes left."""
-    return unlink(root, doomed, lambda count: None)
+    return unlink(root, doomed, lambda _: None)
 
 
-def _bring(root: Root, id: str) -> None:
+def _bring(root: Root, name: str) -> None:
     """An aborted arrival that could not be moved at once is moved now."""
     try:
-        os.rename(id, id, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+        os.rename(name, name, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
     except FileNotFoundError:
         return
 
@@ -80,24 +80,32 @@ class _Remover:
         with os.scandir(directory) as entries:
             listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         for name, is_directory in listed:
-            remove = self._directory if is_directory else self._leaf
-            left += remove(name, directory, depth)
+            if is_directory:
+                left += self._directory(name, directory, depth)
+            else:
+                left += self._leaf(name, directory)
         return left
 
     def _directory(self, name: str, parent: int, depth: int) -> int:
         if depth == 0:
             raise OSError(None, f"{printable(name)} is deeper than any model; remove it by hand")
-        with tree.opened(name, parent) as directory:
-            left = self.empty(directory, depth - 1)
-        if left == 0:
-            os.rmdir(name, dir_fd=parent)
-        return left
-
-    def _leaf(self, name: str, parent: int, depth: int) -> int:
         try:
-            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            with tree.opened(name, parent) as directory:
+                left = self.empty(directory, depth - 1)
+            if left == 0:
+                os.rmdir(name, dir_fd=parent)
         except FileNotFoundError:
             return 0
+        return left
+
+    def _leaf(self, name: str, parent: int) -> int:
+        try:
+            return self._remove(name, parent)
+        except FileNotFoundError:
+            return 0
+
+    def _remove(self, name: str, parent: int) -> int:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         lone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if parent == self._top and not layout.is_id(name):
             # The manifest and the mark of retirement are overhead, charged to no model.
@@ -105,7 +113,12 @@ class _Remover:
             return 0
         blocks = round_up(status.st_size, self._root.block)
         if lone and self._root.leases_work:
-            return self._lone(name, parent, blocks, large=status.st_size > SLICE)
+            try:
+                return self._lone(name, parent, blocks, large=status.st_size > SLICE)
+            except OSError as error:
+                if error.errno not in lease.UNABLE:
+                    raise
+        # Safe for any reader; what one still has open, the kernel frees when it is closed.
         os.unlink(name, dir_fd=parent)
         self._gone(blocks if lone else 0)
         return 0
