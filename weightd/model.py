@@ -30,9 +30,9 @@ Digest: TypeAlias = str
 """64 lower-case hexadecimal digits of a sha256."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Key:
-    """What a client calls a model: ``name`` or ``name@revision``."""
+    """What a client calls a model: ``name`` or ``name@revision``; keys sort as they are written."""
 
     name: str
     revision: str | None = None
@@ -64,6 +64,9 @@ class Key:
     def last_segment(self) -> str:
         """The model's own name, which the path handed out ends in."""
         return self.name.rpartition("/")[2]
+
+    def __lt__(self, other: Key) -> bool:
+        return str(self) < str(other)
 
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"

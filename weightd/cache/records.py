@@ -187,7 +187,10 @@ class FilesystemFigures:
 
 @dataclass(frozen=True, slots=True)
 class HistogramFigures:
-    """Counts of observations at or below each upper bound (in seconds), not cumulated; the last is +Inf."""
+    """How many observations fell under each upper bound and over the one before, in seconds.
+
+    The last bound is infinite.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]

@@ -8,6 +8,7 @@ changes the books completely or raises and changes nothing.
 from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.ledger import Ledger
+from weightd.ledger.pins import holder_figures
 from weightd.ledger.planning import Room
 from weightd.ledger.policy import LeastRecentlyUsed, Policy
 
@@ -25,4 +26,5 @@ __all__ = [
     "Standing",
     "Succession",
     "Usage",
+    "holder_figures",
 ]

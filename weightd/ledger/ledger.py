@@ -333,6 +333,10 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self._shelf.touch(generation, now)
         return generation
 
+    def touch(self, id: GenerationId, now: float) -> None:
+        """Note a use that is no lookup: the same content arrived once more."""
+        self._shelf.touch(self._shelf.known(id), now)
+
     def read(self, id: GenerationId, readers: int) -> Doomed | None:
         """Count weightd's own readers up or down; answers a retired generation that may now go."""
         return self._guards.read(id, readers)

@@ -1,0 +1,354 @@
+"""`WeightCache`: the one place where ledger, store and origins meet.
+
+The rooms beside this file each do one thing (admit, take in, evict, pin,
+check); this class starts them, answers lookups, and is what callers hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from weightd.cache import start
+from weightd.cache.admission import Admission
+from weightd.cache.arrivals import Arrivals
+from weightd.cache.checks import Checks
+from weightd.cache.clock import Clock, SteadyClock
+from weightd.cache.context import Context, Options
+from weightd.cache.events import EventLog
+from weightd.cache.evictions import Evictions
+from weightd.cache.pinning import Pins
+from weightd.cache.records import (
+    Body,
+    Contents,
+    Event,
+    PinOutcome,
+    PinView,
+    PutOutcome,
+    PutTerms,
+    Record,
+    Snapshot,
+    State,
+    Verdict,
+)
+from weightd.cache.snapshot import take_snapshot
+from weightd.cache.tasks import completed, ended
+from weightd.cache.upkeep import Memory, Upkeep
+from weightd.cache.workers import Workers
+from weightd.errors import Draining, InUse, NotResident, UnknownFile
+from weightd.failpoints import Reach, unarmed
+from weightd.ledger import Generation, Ledger
+from weightd.model import Digest, Eviction, FileEntry, GenerationId, Key
+from weightd.store import HistoryDatabase, PinDatabase, SeizeRefused, Store
+
+log = logging.getLogger(__name__)
+
+
+class WeightCache:
+    """A directory of models within a byte budget.
+
+    ``capacity`` and ``min_free`` are bytes.  Made, then `start`-ed once and
+    `close`-d once, on one event loop, whose thread alone may call it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        capacity: int,
+        min_free: int = 0,
+        boot_id: str = "",
+        clock: Clock | None = None,
+        reach: Reach = unarmed,
+        options: Options | None = None,
+    ) -> None:
+        clock = SteadyClock() if clock is None else clock
+        options = Options() if options is None else options
+        self._context = Context(
+            store=store,
+            ledger=Ledger(capacity),
+            clock=clock,
+            options=options,
+            min_free=min_free,
+            reach=reach,
+            events=EventLog(clock, options.heartbeat),
+            workers=Workers(options.transfers),
+        )
+        self._boot_id = boot_id
+        self._evictions = Evictions(self._context)
+        self._admission = Admission(self._context, self._evictions)
+        self._arrivals = Arrivals(self._context, self._admission, self._evictions)
+        self._checks = Checks(self._context, self._evictions)
+        self._foreign: tuple[str, ...] = ()
+        self._started_at = clock.now()
+        self._accepting: asyncio.Task[None] | None = None
+
+    # -- Life ------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find what is on disk and enter it in the books; clean up in the background.
+
+        Raises IoError or RootUnusable.
+        """
+        context = self._context
+        report = await context.workers.disk(context.store.scan)
+        self._history = await context.workers.disk(HistoryDatabase, context.store.history_path)
+        recency = await context.workers.disk(self._history.load)
+        context.clock.not_before(start.latest(report, recency))
+        superseded = start.enter(context, report, recency)
+        self._foreign = tuple(report.foreign)
+        self._evictions.last_sequence = await context.workers.disk(
+            self._history.last_eviction_sequence
+        )
+        self._arrivals.last_sequence = max(
+            (found.manifest.sequence for found in report.models), default=0
+        )
+        await self._start_pins(expected=bool(report.models))
+        for id in superseded:
+            await context.workers.disk(context.store.mark_superseded, id)
+        used = max((known.sequence for known in recency.values()), default=0)
+        self._memory = Memory(context, self._evictions, self._history, used)
+        self._evictions.add_debris(report.debris)
+        self._upkeep = Upkeep(context, self._evictions, self._pins, self._checks, self._memory)
+        self._upkeep.start()
+        context.tasks.spawn(self._trim(), "trim")
+        context.state = "ready"
+
+    async def _start_pins(self, *, expected: bool) -> None:
+        context = self._context
+        self._database: PinDatabase = await context.workers.disk(
+            start.open_pins, context, expected=expected
+        )
+        loss = await context.workers.disk(self._database.loss)
+        if loss is not None:
+            context.ledger.doubt_pins()
+            left = loss.since + context.options.accept_loss_after - context.clock.now()
+            self._accepting = context.tasks.spawn(self._accept_later(left), "accept loss")
+        self._pins = Pins(context, self._evictions, self._database, self._boot_id)
+        await self._pins.load()
+
+    async def _trim(self) -> None:
+        """Evict down to the budget, which may have shrunk, and end what nothing keeps."""
+        over = self._context.ledger.over(self._context.ledger.capacity)
+        for doomed in over:
+            try:
+                await self._evictions.evict([doomed], "budget")
+            except SeizeRefused as refused:
+                log.warning("over the budget: %s", refused)
+
+    @property
+    def state(self) -> State:
+        return self._context.state
+
+    def drain(self) -> None:
+        """Take nothing new from now on; what is under way goes on."""
+        if self._context.state != "draining":
+            self._context.state = "draining"
+            self._context.events.end("draining")
+
+    async def close(self) -> None:
+        """End what goes on by itself, write down what is remembered, let the files go.
+
+        Whatever its callers had under way must have ended.
+        """
+        self.drain()
+        self._upkeep.stop()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        await self._context.tasks.finish()
+        await self._memory.flush()
+        await asyncio.to_thread(self._close_files)
+
+    def _close_files(self) -> None:
+        self._context.workers.close()
+        self._database.close()
+        self._history.close()
+
+    # -- Lookups ---------------------------------------------------------------
+
+    async def get(self, key: Key) -> Record:
+        """Look a model up: a hit or a miss, and a use.  Raises NotResident: a miss."""
+        wished = self._context.clock.now()
+        try:
+            generation = await self._present(key)
+        except NotResident:
+            self._context.counters.miss()
+            raise
+        now = self._context.clock.now()
+        self._context.ledger.use(key, now)
+        record = self._context.record(generation)
+        self._context.counters.hit(record.manifest.bytes, now - wished)
+        return record
+
+    async def peek(self, key: Key) -> Record:
+        """The same without counting or using anything.  Raises NotResident."""
+        return self._context.record(await self._present(key))
+
+    def page(self, after: Key | None, limit: int) -> tuple[list[Record], Key | None]:
+        """Up to ``limit`` resident models whose keys follow ``after``, and where to go on."""
+        ledger = self._context.ledger
+        keys = (key for key in ledger.keys() if after is None or after < key)  # noqa: SIM118 - no dict
+        page = heapq.nsmallest(limit + 1, keys)
+        current = (ledger.current(key) for key in page[:limit])
+        records = [self._context.record(one) for one in current if one is not None]
+        return records, page[limit - 1] if len(page) > limit else None
+
+    @asynccontextmanager
+    async def content(self, key: Key, file: str) -> AsyncIterator[Contents]:
+        """Open one file of a model, which is not evicted while it is read.
+
+        No lookup is counted.  Raises NotResident or UnknownFile.
+        """
+        generation = await self._present(key)
+        record = self._context.record(generation)
+        entry = next((entry for entry in record.manifest.files if entry.path == file), None)
+        if entry is None:
+            raise UnknownFile(key=str(key), file=file)
+        self._context.ledger.read(generation.id, 1)
+        try:
+            descriptor = await self._open(generation.id, entry)
+            try:
+                yield Contents(record, entry, descriptor)
+            finally:
+                os.close(descriptor)
+        finally:
+            doomed = self._context.ledger.read(generation.id, -1)
+            if doomed is not None:
+                self._context.tasks.spawn(self._evictions.let_go([doomed]), "let go")
+            self._context.changed.notify()
+
+    async def _open(self, id: GenerationId, entry: FileEntry) -> int:
+        opening = self._context.workers.disk(self._context.store.open_file, id, entry.path)
+        cancelled = await ended(opening)
+        try:
+            descriptor = opening.result()
+        except FileNotFoundError:
+            raise NotResident(key=str(id.key)) from None
+        if cancelled is not None:
+            os.close(descriptor)
+            raise cancelled
+        return descriptor
+
+    async def _present(self, key: Key) -> Generation:
+        """The current generation, its files seen not long ago.  Raises NotResident."""
+        await self._context.settled(key)
+        while True:
+            generation = self._context.ledger.current(key)
+            if generation is None:
+                raise NotResident(key=str(key))
+            if self._checks.fresh(generation):
+                return generation
+            await self._checks.check(generation)
+            await self._context.settled(key)
+
+    # -- Changes ---------------------------------------------------------------
+
+    async def put(self, key: Key, body: Body, terms: PutTerms) -> PutOutcome:
+        """Take a model in; see `Arrivals.put`.  Raises Draining as well."""
+        self._must_take_new()
+        return await self._arrivals.put(key, body, terms)
+
+    async def delete(self, key: Key) -> None:
+        """Evict a model now.  Raises NotResident, Pinned or InUse."""
+        await self._context.settled(key)
+        generation = self._context.ledger.current(key)
+        if generation is None:
+            raise NotResident(key=str(key))
+        doomed = self._context.ledger.evict(generation.id)
+        try:
+            await completed(self._evictions.evict([doomed], "request"))
+        except SeizeRefused as refused:
+            raise InUse(key=str(key), reason=refused.refused[generation.id]) from refused
+
+    async def pin(
+        self,
+        holder: str,
+        key: Key,
+        *,
+        ttl: float | None = None,
+        forever: bool = False,
+        generation: Digest | None = None,
+    ) -> PinOutcome:
+        """Pin the current generation, or renew what the holder has; a first pin is a lookup.
+
+        Raises NotResident (a miss), GenerationGone, StateUnwritable or Draining.
+        """
+        self._must_take_new()
+        wished = self._context.clock.now()
+        try:
+            if not self._context.ledger.held(holder, key):
+                await self._present(key)
+            outcome = await self._pins.pin(holder, key, ttl, forever, generation)
+        except NotResident:
+            self._context.counters.miss()
+            raise
+        if outcome.created:
+            waited = self._context.clock.now() - wished
+            self._context.counters.hit(outcome.record.manifest.bytes, waited)
+        self._context.changed.notify()
+        return outcome
+
+    async def unpin(self, holder: str, key: Key) -> None:
+        """End a holder's pins of a key.  Raises NotPinned or StateUnwritable."""
+        await self._pins.unpin(holder, key)
+
+    def pins(self) -> list[PinView]:
+        """Every pin there is."""
+        return self._pins.views()
+
+    async def accept_loss(self) -> None:
+        """Evict again, although pins were lost.  Without a loss it does nothing."""
+        await asyncio.wrap_future(self._database.accept_loss())
+        gone = self._context.ledger.accept_loss()
+        self._context.changed.notify()
+        await self._evictions.let_go(gone)
+
+    async def _accept_later(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+        log.warning("nobody accepted the loss of pins in time; evicting again")
+        await self.accept_loss()
+
+    def _must_take_new(self) -> None:
+        if self._context.state == "draining":
+            raise Draining
+
+    # -- What it says of itself --------------------------------------------------
+
+    async def admission(self, size: int, key: Key | None = None) -> Verdict:
+        """What would become of an arrival of ``size`` bytes; nothing is done."""
+        return await self._admission.verdict(size, key)
+
+    async def snapshot(self) -> Snapshot:
+        """Every figure of this instant.  Raises IoError when the filesystem does not answer."""
+        return await take_snapshot(
+            self._context,
+            foreign=self._foreign,
+            started_at=self._started_at,
+            waiting=self._admission.waiting,
+        )
+
+    async def evictions(
+        self, limit: int, after: int | None = None
+    ) -> tuple[list[Eviction], int | None]:
+        """The journal, oldest first, from after sequence ``after``; and where to go on.
+
+        Without ``after`` it is the newest ``limit`` entries.
+        """
+        await self._memory.flush()
+        last = self._evictions.last_sequence
+        since = max(0, last - limit) if after is None else after
+        page = await self._context.workers.disk(self._history.evictions, limit, since)
+        more = bool(page) and page[-1].sequence < last
+        return page, page[-1].sequence if more else None
+
+    def events(self, after: int | None = None) -> AsyncIterator[Event | None]:
+        """What happens from ``after`` on; None stands for a while without anything."""
+        return self._context.events.listen(after)
+
+    def audit(self) -> Ledger:
+        """The books themselves, for a test that checks them; nobody else changes them."""
+        return self._context.ledger

@@ -1,0 +1,78 @@
+"""Whether a model's files are still what was published.
+
+What vanished or changed becomes a miss, is journalled and counted, and hides
+nothing else.  A damaged model that somebody pinned stays on disk until the
+pins go, but is answered to nobody new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from weightd.cache.context import Context
+from weightd.cache.evictions import Evictions
+from weightd.cache.tasks import completed
+from weightd.errors import IoError
+from weightd.ledger import Generation
+from weightd.store import Damage, SeizeRefused
+
+log = logging.getLogger(__name__)
+
+
+class Checks:
+    """Compares models with their manifests: on lookup, and all of them now and then."""
+
+    def __init__(self, context: Context, evictions: Evictions) -> None:
+        self._context = context
+        self._evictions = evictions
+
+    def fresh(self, generation: Generation) -> bool:
+        """Whether the last check is recent enough for a lookup to be answered at once."""
+        age = self._context.clock.now() - self._context.models[generation.id].checked_at
+        return age <= self._context.options.check_age
+
+    async def check(self, generation: Generation) -> None:
+        """Look at the files; a damaged model is in the books no more afterwards.
+
+        Raises IoError when the disk does not answer, which says nothing of the model.
+        """
+        model = self._context.models[generation.id]
+        found = await self._context.workers.disk(self._context.store.check, model.manifest)
+        if self._context.ledger.generation(generation.id) is not generation or generation.damaged:
+            return
+        if isinstance(found, Damage):
+            await completed(self._withdraw(generation, found.reason))
+            return
+        model.checked_at = self._context.clock.now()
+        if found != generation.blobs:
+            self._context.ledger.rebind(generation.id, found)
+
+    async def check_all(self) -> None:
+        """Check every model once, one after the other."""
+        for generation in list(self._context.ledger.generations()):
+            if generation.damaged or self._context.ledger.generation(generation.id) is None:
+                continue
+            try:
+                await self.check(generation)
+            except IoError as error:
+                log.warning("%s could not be checked: %s", generation.id.key, error)
+            # A pass over ten thousand models lets every request go before it.
+            await asyncio.sleep(0)
+
+    async def _withdraw(self, generation: Generation, reason: str) -> None:
+        log.warning("%s is damaged: %s", generation.id.key, reason)
+        self._context.counters.damaged_models += 1
+        self._context.events.tell(
+            "damaged",
+            key=str(generation.id.key),
+            generation=generation.id.digest,
+            reason=reason,
+        )
+        doomed = self._context.ledger.withdraw(generation.id)
+        if doomed is None:
+            return
+        try:
+            await self._evictions.evict([doomed], "damage")
+        except SeizeRefused as refused:
+            log.warning("%s stays on disk: %s", generation.id.key, refused)

@@ -1,0 +1,110 @@
+"""What the rooms of the cache share: the books, the disk, and what is known of both.
+
+The ledger is changed only on the event loop's thread, and never across an
+await: between two awaits it is decided and booked at once, so no lock is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from weightd.cache.clock import Clock
+from weightd.cache.counters import Counters
+from weightd.cache.events import EventLog
+from weightd.cache.records import Record, State
+from weightd.cache.tasks import Signal, Tasks
+from weightd.cache.workers import Workers
+from weightd.failpoints import Reach
+from weightd.ledger import Generation, Ledger, Room
+from weightd.model import GenerationId, Key, Manifest
+from weightd.store import Store
+
+NEVER: Final = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be tuned; times in seconds.
+
+    ``check_age`` is how old a check of a model's files may be for a lookup to
+    trust it; ``check_interval`` is between two passes over all models;
+    ``flush_interval`` between two writes of recency; ``use_memory`` is how long
+    a model that the kernel reported in use is taken for used; ``grant_timeout``
+    is how long an arrival waits for its victims' bytes to leave the disk.
+    ``heartbeat`` is how long an event stream stays silent at most.
+    """
+
+    transfers: int = 32
+    waiting: int = 256
+    check_age: float = 5.0
+    check_interval: float = 600.0
+    flush_interval: float = 3.0
+    use_memory: float = 5.0
+    grant_timeout: float = 300.0
+    heartbeat: float = 10.0
+    accept_loss_after: float = 3600.0
+
+
+@dataclass(slots=True)
+class Model:
+    """What the cache knows of a generation beside the ledger's figures."""
+
+    manifest: Manifest
+    checked_at: float = NEVER
+
+
+@dataclass(slots=True)
+class Context:
+    """One cache's parts, made by `WeightCache` and shared by its rooms.
+
+    ``changed`` is notified whenever the ledger changed in a way that somebody
+    may wait for: bytes freed, a victim settled, a pin gone, a publication done.
+    """
+
+    store: Store
+    ledger: Ledger
+    clock: Clock
+    options: Options
+    min_free: int
+    reach: Reach
+    events: EventLog
+    workers: Workers
+    state: State = "starting"
+    counters: Counters = field(default_factory=Counters)
+    tasks: Tasks = field(default_factory=Tasks)
+    changed: Signal = field(default_factory=Signal)
+    models: dict[GenerationId, Model] = field(default_factory=dict)
+
+    def record(self, generation: Generation) -> Record:
+        """A generation as answers show it."""
+        id = generation.id
+        path = self.store.path_of(id)
+        return Record(
+            manifest=self.models[id].manifest,
+            current=self.ledger.current(id.key) is generation,
+            path=path,
+            relative_path=str(path.relative_to(self.store.root)),
+            pins=len(generation.pins),
+            held=generation.in_use,
+            last_used_at=generation.last_used,
+            hits=generation.hits,
+        )
+
+    async def settled(self, key: Key) -> None:
+        """Wait while a generation of ``key`` is named as a victim and may still come back.
+
+        It takes as long as a seizure, so that no lookup answers a miss for a
+        model that an eviction then leaves where it is.
+        """
+        while self.ledger.leaving(key):
+            await self.changed.wait()
+
+    async def room(self) -> Room:
+        """What the filesystem has, and how much of it others use."""
+        seen = await self.workers.disk(self.store.filesystem)
+        usage = self.ledger.usage()
+        ours = usage.resident + usage.retired + usage.written + usage.doomed
+        return Room(
+            free=seen.free, min_free=self.min_free, others=max(0, seen.total - seen.free - ours)
+        )

@@ -1,0 +1,66 @@
+"""What happens, told to whoever listens, without ever waiting for a listener."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from weightd.cache.clock import Clock
+from weightd.cache.records import Event
+from weightd.cache.tasks import Signal
+
+EVENTS_KEPT: Final = 4096
+
+
+class EventLog:
+    """The last few thousand events, in order.
+
+    A listener reads at its own pace; one that falls behind what is kept is told
+    so by an event ``lost``, whose data says how many it missed.
+    """
+
+    def __init__(self, clock: Clock, heartbeat: float) -> None:
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._last = 0
+        self._signal = Signal()
+        self._ended = False
+
+    def tell(self, type: str, **data: object) -> None:
+        """Something happened."""
+        self._last += 1
+        self._kept.append(Event(self._last, type, self._clock.now(), data))
+        self._signal.notify()
+
+    def end(self, outcome: str) -> None:
+        """Nothing more will happen: every listener gets a last event ``end``."""
+        if not self._ended:
+            self.tell("end", outcome=outcome)
+            self._ended = True
+
+    async def listen(self, after: int | None) -> AsyncIterator[Event | None]:
+        """Every event after ``after`` (None: from now on), and None when all is quiet."""
+        told = self._last if after is None else after
+        if told > self._last:
+            # The number is of an earlier run of the daemon.
+            told = 0
+            yield Event(told, "lost", self._clock.now(), {"missed": None})
+        while True:
+            oldest = self._kept[0].seq if self._kept else self._last + 1
+            if told + 1 < oldest:
+                missed = oldest - told - 1
+                told = oldest - 1
+                yield Event(told, "lost", self._clock.now(), {"missed": missed})
+            elif told < self._last:
+                event = self._kept[told - oldest + 1]
+                told = event.seq
+                yield event
+                if event.type == "end":
+                    return
+            elif self._ended:
+                yield self._kept[-1]
+                return
+            elif not await self._signal.wait(self._heartbeat):
+                yield None

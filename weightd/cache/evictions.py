@@ -1,0 +1,167 @@
+"""Victims on their way out: seized, renamed away, journalled, unlinked.
+
+Victims are named by the ledger and seized all at once by the store.  If one is
+in use, all stay.  What was renamed away is unlinked by one loop, one after the
+other, and its bytes count until they are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from weightd.cache.context import Context
+from weightd.errors import IoError
+from weightd.ledger import Doomed, Remains, Reservation
+from weightd.model import Eviction, EvictionReason, GenerationId, Key
+from weightd.store import Doomed as DoomedDirectory
+from weightd.store import SeizeRefused
+
+log = logging.getLogger(__name__)
+
+UNLINK_RETRY_SECONDS: Final = 5.0
+JOURNAL_PENDING_MAX: Final = 10_000
+
+
+class Evictions:
+    """Carries out what the ledger decided, and keeps the journal of it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._doomed: asyncio.Queue[tuple[Remains, DoomedDirectory]] = asyncio.Queue()
+        self.pending: list[Eviction] = []
+        self.gone: list[GenerationId] = []
+        self.last_sequence = 0
+
+    async def evict(
+        self,
+        victims: Sequence[Doomed],
+        reason: EvictionReason | None,
+        arrival: Reservation | None = None,
+    ) -> None:
+        """Seize the victims and put them out of reach; ``reason`` None is no eviction but an end.
+
+        Raises SeizeRefused or an error of the disk; then all stand where they
+        stood, and the ``arrival`` they were to make room for has lost its
+        promise.  Must not be cancelled half way: await it by `completed`.
+        """
+        ledger = self._context.ledger
+        try:
+            moved = await self._context.workers.disk(
+                self._context.store.doom, [victim.id for victim in victims]
+            )
+        except SeizeRefused as refused:
+            await self._stand_again(victims, arrival, refused.refused)
+            raise
+        except BaseException:
+            await self._stand_again(victims, arrival, ())
+            raise
+        ledger.evicted(victims)
+        self._context.changed.notify()
+        for victim, directory in zip(victims, moved, strict=True):
+            self._note(victim, reason, None if arrival is None else arrival.key)
+            self._context.models.pop(victim.id, None)
+            self.gone.append(victim.id)
+            self._doomed.put_nowait((victim, directory))
+
+    def release(self, reservation: Reservation) -> None:
+        """Give a promise back, let go what only it kept, and wake who waits for room."""
+        gone = self._context.ledger.release(reservation)
+        if gone:
+            self._context.tasks.spawn(self.let_go(gone), "let go")
+        self._context.changed.notify()
+
+    async def let_go(self, victims: Sequence[Doomed]) -> None:
+        """End generations that nothing keeps any more; one that is in use stays retired.
+
+        `Upkeep` asks again for those.
+        """
+        for victim in victims:
+            try:
+                await self.evict([victim], None)
+            except SeizeRefused as refused:
+                log.info("%s stays on disk: %s", victim.id.key, refused)
+            except IoError as error:
+                log.warning("%s stays on disk: %s", victim.id.key, error)
+
+    def add_debris(self, debris: Sequence[DoomedDirectory]) -> None:
+        """Account for what an earlier run left half done, and unlink it."""
+        for directory in debris:
+            self._doomed.put_nowait((self._context.ledger.debris(directory.bytes), directory))
+
+    async def unlink_forever(self) -> None:
+        """Unlink what is doomed, in order.
+
+        What fails or is still open somewhere keeps its bytes counted and is tried again.
+        """
+        while True:
+            doomed, directory = await self._doomed.get()
+            await self._unlink(doomed, directory)
+
+    async def _unlink(self, doomed: Remains, directory: DoomedDirectory) -> None:
+        loop = asyncio.get_running_loop()
+
+        def freed(size: int) -> None:
+            loop.call_soon_threadsafe(self._freed, doomed, size)
+
+        try:
+            left = await self._context.workers.unlink(self._context.store.unlink, directory, freed)
+        except IoError as error:
+            log.warning("%s; its %d bytes stay counted", error, doomed.bytes)
+            left = doomed.bytes
+        else:
+            if left:
+                log.info("%d bytes of an evicted model are still open somewhere", left)
+        if left:
+            loop.call_later(UNLINK_RETRY_SECONDS, self._doomed.put_nowait, (doomed, directory))
+        else:
+            self._freed(doomed, None)
+
+    def _freed(self, doomed: Remains, size: int | None) -> None:
+        self._context.ledger.freed(doomed, size)
+        self._context.changed.notify()
+
+    async def _stand_again(
+        self,
+        victims: Sequence[Doomed],
+        arrival: Reservation | None,
+        in_use: Iterable[GenerationId],
+    ) -> None:
+        """Put refused victims back, and on disk mark those that were superseded meanwhile."""
+        ledger = self._context.ledger
+        if arrival is not None:
+            # Before the victims come back, or the promises would pass the budget for a moment.
+            self.release(arrival)
+        superseded = ledger.refused(victims, in_use)
+        self._context.changed.notify()
+        for generation in superseded:
+            await self._context.workers.disk(self._context.store.mark_superseded, generation.id)
+
+    def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
+        if reason is None:
+            return
+        now = self._context.clock.now()
+        self.last_sequence += 1
+        entry = Eviction(
+            sequence=self.last_sequence,
+            key=victim.id.key,
+            digest=victim.id.digest,
+            bytes=victim.bytes,
+            reason=reason,
+            at=now,
+            idle=max(0.0, now - victim.generation.last_used),
+            beneficiary=beneficiary,
+        )
+        self._context.counters.evicted(victim.id, victim.bytes, reason, now)
+        self.pending.append(entry)
+        del self.pending[:-JOURNAL_PENDING_MAX]
+        self._context.events.tell(
+            "evicted",
+            key=str(entry.key),
+            generation=entry.digest,
+            bytes=entry.bytes,
+            reason=reason,
+            beneficiary=None if beneficiary is None else str(beneficiary),
+        )

@@ -1,0 +1,62 @@
+"""Every figure for status and metrics, put together at one instant."""
+
+from __future__ import annotations
+
+from weightd.cache.context import Context
+from weightd.cache.records import FilesystemFigures, Snapshot
+
+
+async def take_snapshot(
+    context: Context, *, foreign: tuple[str, ...], started_at: float, waiting: int
+) -> Snapshot:
+    """Ask the filesystem, then copy the books.  Raises IoError."""
+    room = await context.room()
+    overhead = await context.workers.disk(context.store.overhead)
+    filesystem = await context.workers.disk(context.store.filesystem)
+    usage, counters, ledger = context.ledger.usage(), context.counters, context.ledger
+    pinned = [pin.since for one in ledger.generations() for pin in one.pins.values()]
+    return Snapshot(
+        state=context.state,
+        root=context.store.root,
+        started_at=started_at,
+        capacity_bytes=usage.capacity,
+        used_bytes=usage.used,
+        resident_bytes=usage.resident,
+        retired_bytes=usage.retired,
+        reserved_bytes=usage.reserved,
+        written_bytes=usage.written,
+        doomed_bytes=usage.doomed,
+        pinned_bytes=usage.pinned,
+        evictable_bytes=usage.evictable,
+        free_bytes=usage.free,
+        overhead_bytes=overhead,
+        filesystem=FilesystemFigures(
+            total=filesystem.total,
+            free=filesystem.free,
+            min_free=context.min_free,
+            others=max(0, room.others - overhead),
+        ),
+        models=usage.models,
+        retired_models=usage.retired_models,
+        arrivals=usage.arrivals,
+        waiting=waiting,
+        pins=usage.pins,
+        holds=sum(1 for one in ledger.generations() if one.in_use),
+        oldest_pin_since=min(pinned, default=None),
+        pins_known=ledger.pins_known,
+        leases_work=context.store.leases_work,
+        lookups={"hit": counters.lookups["hit"], "miss": counters.lookups["miss"]},
+        lookup_bytes={"hit": counters.lookup_bytes["hit"], "miss": 0},
+        evictions=dict(counters.evictions),
+        evicted_bytes=dict(counters.evicted_bytes),
+        admission_rejections=dict(counters.rejections),
+        puts=dict(counters.puts),
+        put_bytes=counters.put_bytes,
+        refetched_bytes=counters.refetched_bytes,
+        damaged_models=counters.damaged_models,
+        expired_pins=counters.expired_pins,
+        foreign=foreign,
+        acquire_seconds={"hit": counters.hit_seconds.figures()},
+        admission_wait_seconds=counters.admission_seconds.figures(),
+        put_seconds=counters.put_seconds.figures(),
+    )

@@ -1,0 +1,94 @@
+"""Tasks with an owner, and the way a coroutine waits for what it must not abandon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """Every task of the cache: named, referenced, and ended with it."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Start ``work``; what it raises and nobody awaits is logged."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        # Asking for the exception marks it as seen; whoever awaits it still gets it.
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("task %s ended with %r", task.get_name(), error)
+
+    async def finish(self) -> None:
+        """Wait until every task has ended by itself."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+
+async def completed(work: Awaitable[T]) -> T:
+    """Await ``work`` to its end even when cancelled; then say that it was cancelled.
+
+    For steps that leave disk and ledger in agreement only when they are whole.
+    """
+    future = asyncio.ensure_future(work)
+    cancelled = await ended(future)
+    if cancelled is not None:
+        # Seen, so that it is not reported as lost: the cancellation goes first.
+        if not future.cancelled():
+            future.exception()
+        raise cancelled
+    return future.result()
+
+
+async def ended(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until ``future`` is done, whatever its outcome; answer a cancellation met meanwhile."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
+
+
+class Signal:
+    """Wakes everybody who waits, each time something changed.
+
+    There is no await between a waiter's test and its `wait`, so that no change
+    falls between the two.
+    """
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        """Wake all who wait now."""
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the next `notify`; False when ``seconds`` passed without one."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.discard(waiter)
+        return True

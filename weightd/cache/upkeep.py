@@ -1,0 +1,113 @@
+"""What goes on by itself: leases lapse, recency is written down, models are looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from weightd.cache.checks import Checks
+from weightd.cache.context import Context
+from weightd.cache.evictions import Evictions
+from weightd.cache.pinning import Pins
+from weightd.errors import IoError
+from weightd.store import HistoryDatabase, Recency
+
+log = logging.getLogger(__name__)
+
+
+class Memory:
+    """Recency and the eviction journal on their way to the disposable database."""
+
+    def __init__(
+        self, context: Context, evictions: Evictions, database: HistoryDatabase, sequence: int
+    ) -> None:
+        self._context = context
+        self._evictions = evictions
+        self._database = database
+        self._sequence = sequence
+        self._flushed_at = context.clock.now()
+
+    async def flush(self) -> None:
+        """Write down what was used and evicted since the last time.
+
+        Raises IoError; then the same is written the next time.
+        """
+        started = self._context.clock.now()
+        used = {}
+        for generation in self._context.ledger.idle_first():
+            if generation.last_used >= self._flushed_at:
+                self._sequence += 1
+                used[generation.id] = Recency(self._sequence, generation.last_used, generation.hits)
+        journal, gone = list(self._evictions.pending), list(self._evictions.gone)
+        forgotten = [id for id in gone if self._context.ledger.generation(id) is None]
+        if used or journal or forgotten:
+            await self._context.workers.disk(self._database.flush, used, forgotten, journal)
+        self._flushed_at = started
+        # What came in during the flush stands behind what was written.
+        del self._evictions.pending[: len(journal)]
+        del self._evictions.gone[: len(gone)]
+
+
+class Upkeep:
+    """The cache's own loops."""
+
+    def __init__(
+        self,
+        context: Context,
+        evictions: Evictions,
+        pins: Pins,
+        checks: Checks,
+        memory: Memory,
+    ) -> None:
+        self._context = context
+        self._evictions = evictions
+        self._pins = pins
+        self._checks = checks
+        self._memory = memory
+        self._loops: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the loops."""
+        options = self._context.options
+        loops = {
+            "unlink": self._evictions.unlink_forever(),
+            "lapse": self._lapse_forever(),
+            "flush": _every(options.flush_interval, self._memory.flush),
+            "check": _every(options.check_interval, self._checks.check_all, at_once=True),
+            "use": _every(options.use_memory, self._ask_again),
+        }
+        for name, loop in loops.items():
+            self._loops.append(self._context.tasks.spawn(loop, name))
+
+    def stop(self) -> None:
+        """End the loops; `Tasks.finish` waits for them."""
+        for loop in self._loops:
+            loop.cancel()
+
+    async def _lapse_forever(self) -> None:
+        while True:
+            await self._context.changed.wait(self._pins.lapse())
+
+    async def _ask_again(self) -> None:
+        """Take what the kernel reported in use some seconds ago for idle until it says so again."""
+        ledger = self._context.ledger
+        used = [generation for generation in ledger.generations() if generation.in_use]
+        gone = [ledger.mark_use(generation.id, False) for generation in used]
+        if used:
+            self._context.changed.notify()
+        await self._evictions.let_go([doomed for doomed in gone if doomed is not None])
+
+
+async def _every(
+    seconds: float, work: Callable[[], Awaitable[None]], *, at_once: bool = False
+) -> None:
+    """Do ``work`` every so many seconds; a disk that fails is said, and asked again."""
+    if not at_once:
+        await asyncio.sleep(seconds)
+    while True:
+        try:
+            await work()
+        except IoError as error:
+            log.warning("%s", error)
+        await asyncio.sleep(seconds)
