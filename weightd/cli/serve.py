@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from weightd.cli.exits import Exit
-from weightd.errors import RootUnusable
 from weightd.settings import SettingsError, describe, load, options, resolve_budget
 
 
@@ -43,13 +42,17 @@ def run(arguments: argparse.Namespace) -> int:
         print(describe(loaded, budget))
         return Exit.OK
     # The daemon takes most of a second to import; --check and --help do without it.
-    from weightd.daemon import ListenerUnusable, serve
+    from weightd.daemon import StartRefused, serve
 
     try:
-        serve(loaded.settings, budget)
-    except (RootUnusable, ListenerUnusable) as error:
-        return _refuse((str(error),), Exit.ERROR)
+        serve(loaded.settings, budget, announce=_say)
+    except StartRefused as error:
+        return _refuse(error.problems, Exit.ERROR)
     return Exit.OK
+
+
+def _say(lines: str) -> None:
+    print(lines, flush=True)
 
 
 def _refuse(problems: tuple[str, ...], code: Exit) -> Exit:

@@ -9,6 +9,7 @@ from weightd.settings.loading import (
     resolve_budget,
 )
 from weightd.settings.options import Option, Settings, options
+from weightd.settings.places import on_system_disk
 from weightd.settings.values import Listen, Share
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Share",
     "describe",
     "load",
+    "on_system_disk",
     "options",
     "resolve_budget",
 ]

@@ -1,0 +1,61 @@
+"""What the daemon says when it is ready: where everything is, and one call to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weightd import __version__
+from weightd.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """All sizes in bytes; ``listener`` is the address bound, None when the listener is off."""
+
+    root: Path
+    socket: Path
+    listener: str | None
+    capacity: int
+    min_free: int
+    models: int
+    resident: int
+    foreign: Sequence[str]
+    system_disk: bool
+
+
+def banner(at: Whereabouts) -> str:
+    """Lines for a person; the log holds the same as fields."""
+    lines = [
+        f"weightd {__version__} is ready",
+        f"  root      {at.root}",
+        f"  models    {at.models} found, {_amount(at.resident)}",
+        f"  budget    {_amount(at.capacity)}",
+        f"  min free  {_amount(at.min_free)} stay free on the filesystem",
+        f"  socket    {at.socket} (the whole API)",
+        f"  listener  {_listener(at.listener)}",
+        *(f"  note      {note}" for note in notes(at)),
+        f"  try       curl --unix-socket {at.socket} http://localhost/v1/status",
+    ]
+    return "\n".join(lines)
+
+
+def notes(at: Whereabouts) -> list[str]:
+    """What an operator should know before the first model arrives."""
+    said = []
+    if at.foreign:
+        shown = ", ".join(repr(name) for name in at.foreign[:5])
+        more = f" and {len(at.foreign) - 5} more" if len(at.foreign) > 5 else ""
+        said.append(f"not weightd's and left alone: {shown}{more}")
+    if at.system_disk:
+        said.append("the root is on the node's system disk; models want a disk of their own")
+    return said
+
+
+def _listener(listener: str | None) -> str:
+    return "off" if listener is None else f"http://{listener} (read-only: /metrics, /healthz, …)"
+
+
+def _amount(count: int) -> str:
+    return f"{format_bytes(count)} ({count} bytes)"

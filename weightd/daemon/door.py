@@ -1,0 +1,63 @@
+"""One HTTP server per door, on one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+import uvicorn
+
+_KEEP_ALIVE: Final = 75
+"""Seconds an idle connection is kept: longer than probes and scrapers stay away."""
+
+_CANCELLED_WITHIN: Final = 5.0
+"""Seconds for requests that were cut off at the end of the drain to put things in order."""
+
+
+class Door(uvicorn.Server):
+    """A server that leaves signals alone and knows what it has under way."""
+
+    def __init__(self, app: Any, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE,
+            )
+        )
+        self._listener = listener
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to the daemon."""
+        yield
+
+    async def answer(self) -> None:
+        """Serve until `leave` was called and the last response is out."""
+        await self.serve(sockets=[self._listener])
+
+    def under_way(self) -> frozenset[asyncio.Task[None]]:
+        """The requests that are being answered now."""
+        return frozenset(self.server_state.tasks)
+
+    def leave(self, within: float) -> None:
+        """Take no further connection; cut off what is not answered ``within`` seconds."""
+        self.config.timeout_graceful_shutdown = max(1, round(within))
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # uvicorn cancels what is late and goes; what it cancelled still has to let go of things.
+        if late := list(self.server_state.tasks):
+            await asyncio.wait(late, timeout=_CANCELLED_WITHIN)

@@ -1,0 +1,145 @@
+"""Binding the doors: a unix socket with its mode and group, and a TCP listener."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weightd.daemon.refusal import StartRefused
+from weightd.settings import Listen
+
+BACKLOG: Final = 2048
+"""Connections the kernel keeps waiting; it takes less when net.core.somaxconn is lower."""
+
+_ANSWER_WITHIN: Final = 2.0
+"""Seconds for whoever listens on a socket found in place to take a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnixDoor:
+    """A bound unix socket, and which inode is its name, so that only that is removed."""
+
+    path: Path
+    socket: socket.socket
+    identity: tuple[int, int]
+
+    def close(self) -> None:
+        """Close it, and remove its name unless somebody else has taken that over."""
+        self.socket.close()
+        if _identity(self.path) == self.identity:
+            self.path.unlink(missing_ok=True)
+
+
+def open_unix(path: Path, mode: int, group: int | None) -> UnixDoor:
+    """Bind ``path``, replacing a stale socket on which nobody answers.
+
+    Nobody can connect before mode and group are set, since listening comes last.
+    Raises StartRefused.
+    """
+    try:
+        _make_parent(path)
+        _clear(path)
+        with ExitStack() as undo:
+            door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            door.setblocking(False)
+            door.bind(os.fspath(path))
+            undo.callback(path.unlink, missing_ok=True)
+            if group is not None:
+                _give_to(path, group)
+            path.chmod(mode)
+            door.listen(BACKLOG)
+            identity = _identity(path)
+            undo.pop_all()
+    except OSError as error:
+        raise StartRefused(
+            f"socket: {path} cannot be bound: {error.strerror}; set another with --socket"
+        ) from error
+    if identity is None:
+        door.close()
+        raise StartRefused(f"socket: {path} was taken away while it was being bound")
+    return UnixDoor(path, door, identity)
+
+
+def open_tcp(listen: Listen) -> socket.socket:
+    """Bind the read-only listener.  Raises StartRefused."""
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((listen.host, listen.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartRefused(
+            f"listen: {listen} cannot be bound: {error.strerror}; "
+            "set another with --listen, or --listen none"
+        ) from error
+    return listener
+
+
+def _make_parent(path: Path) -> None:
+    """Make the socket's directory; refuse one that a stranger laid out in a shared place."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    owner = path.parent.stat().st_uid
+    shared = path.parent.parent.stat().st_mode & stat.S_ISVTX
+    if shared and owner not in (0, os.geteuid()):
+        raise StartRefused(
+            f"socket: {path.parent} belongs to uid {owner}, who could put another socket "
+            "in its place; set another with --socket"
+        )
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that nobody answers on; anything else in the way is left alone."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise StartRefused(
+            f"socket: {path} is there and is not a socket; move it, or set another with --socket"
+        )
+    if _answers(path):
+        raise StartRefused(
+            f"socket: another process answers on {path}; stop it, or set another with --socket"
+        )
+    path.unlink(missing_ok=True)
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens there.  A full backlog, or no permission to ask, means yes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_ANSWER_WITHIN)
+        try:
+            probe.connect(os.fspath(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except (BlockingIOError, TimeoutError, PermissionError):
+            return True
+    return True
+
+
+def _give_to(path: Path, group: int) -> None:
+    try:
+        os.chown(path, -1, group)
+    except PermissionError:
+        raise StartRefused(
+            f"socket_group: this user may not give {path} to group {group}; run as root or "
+            "as a member of the group"
+        ) from None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

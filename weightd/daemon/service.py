@@ -1,0 +1,205 @@
+"""The daemon's life: open, listen, answer, drain, close."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from weightd.api import Desk, Limits, create_app
+from weightd.cache import Options, WeightCache
+from weightd.cache.records import Snapshot
+from weightd.daemon.banner import Whereabouts, banner, notes
+from weightd.daemon.door import Door
+from weightd.daemon.listeners import UnixDoor, open_tcp, open_unix
+from weightd.daemon.logs import set_up_logging
+from weightd.daemon.notify import notify
+from weightd.daemon.refusal import StartRefused
+from weightd.daemon.signals import Signals
+from weightd.errors import IoError, RootUnusable
+from weightd.failpoints import Reach, from_environment
+from weightd.settings import Budget, Listen, Settings, on_system_disk
+from weightd.store import Store
+
+log = logging.getLogger(__name__)
+
+_LAST_ANSWERS: Final = 2.0
+"""Seconds for answers on their way out when the drain's own time is over."""
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+Announce = Callable[[str], None]
+
+
+def serve(settings: Settings, budget: Budget, announce: Announce) -> None:
+    """Be the daemon until a signal ends it.
+
+    ``announce`` gets the lines for a person once everything answers.
+    Raises StartRefused with every reason.
+    """
+    set_up_logging(settings.log_format, settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_live(settings, budget, announce))
+
+
+async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
+    signals = Signals()
+    signals.watch()
+    with ExitStack() as held:
+        store, admin, listener = _take_places(settings, held)
+        cache = WeightCache(
+            store,
+            capacity=budget.capacity,
+            min_free=budget.min_free,
+            boot_id=_BOOT_ID.read_text().strip(),
+            options=Options(transfers=settings.puts_limit),
+            reach=_reach(),
+        )
+        doors = _doors(settings, cache, admin, listener)
+        async with AsyncExitStack() as last, _answering(doors, signals.stop):
+            await _start(cache)
+            # It is closed after the doors, when whatever its callers had under way has ended.
+            last.push_async_callback(cache.close)
+            snapshot = await cache.snapshot()
+            _announce(_whereabouts(settings, snapshot, listener), settings, announce)
+            notify("READY=1")
+            await signals.stop.wait()
+            notify("STOPPING=1")
+            await _drain(cache, doors, settings.drain_timeout)
+    log.info("stopped")
+
+
+async def _start(cache: WeightCache) -> None:
+    try:
+        await cache.start()
+    except (RootUnusable, IoError) as error:
+        raise StartRefused(str(error)) from error
+
+
+# -- Places: the root and the sockets ----------------------------------------------
+
+
+def _take_places(
+    settings: Settings, held: ExitStack
+) -> tuple[Store, UnixDoor, socket.socket | None]:
+    """Take root and sockets, or tell everything that is in the way of any of them."""
+    problems: list[str] = []
+    store = admin = listener = None
+    try:
+        store = held.enter_context(
+            Store.open(
+                settings.root,
+                file_mode=settings.file_mode,
+                group=settings.group,
+                reach=_reach(),
+            )
+        )
+    except RootUnusable as error:
+        problems.append(str(error))
+    try:
+        admin = open_unix(settings.socket, settings.socket_mode, settings.socket_group)
+        held.callback(admin.close)
+    except StartRefused as error:
+        problems.extend(error.problems)
+    try:
+        if settings.listen is not None:
+            listener = held.enter_context(open_tcp(settings.listen))
+    except StartRefused as error:
+        problems.extend(error.problems)
+    if problems or store is None or admin is None:
+        raise StartRefused(*problems)
+    return store, admin, listener
+
+
+def _reach() -> Reach:
+    try:
+        return from_environment(os.environ)
+    except ValueError as error:
+        raise StartRefused(str(error)) from None
+
+
+# -- Doors ---------------------------------------------------------------------------
+
+
+def _doors(
+    settings: Settings, cache: WeightCache, admin: UnixDoor, listener: socket.socket | None
+) -> list[Door]:
+    """One server per socket, over one desk, so that limits hold over all of them."""
+    limits = Limits(puts=settings.puts_limit, idle_timeout=settings.idle_timeout)
+    desk = Desk(cache, limits)
+    where = f"the admin socket ({admin.path})"
+    doors = [Door(create_app(desk, "admin", admin=where), admin.socket)]
+    if settings.listen is not None and listener is not None:
+        # Without a token only a listener that the network cannot reach shows what is here.
+        kind: Final = "read-only" if settings.listen.loopback else "public"
+        doors.append(Door(create_app(desk, kind, admin=where), listener))
+    return doors
+
+
+@asynccontextmanager
+async def _answering(doors: list[Door], stop: asyncio.Event) -> AsyncIterator[None]:
+    """Answer at every door; leaving waits until each has sent its last response.
+
+    A door that closes by itself stops the daemon, which then raises what closed it.
+    """
+    servers = [asyncio.create_task(door.answer(), name="door") for door in doors]
+    for server in servers:
+        server.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        for door in doors:
+            door.leave(_LAST_ANSWERS)
+        await asyncio.gather(*servers)
+
+
+# -- Beginning and end ---------------------------------------------------------------
+
+
+def _whereabouts(
+    settings: Settings, snapshot: Snapshot, listener: socket.socket | None
+) -> Whereabouts:
+    address = None
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
+        address = str(Listen(host, port))
+    return Whereabouts(
+        root=snapshot.root,
+        socket=settings.socket,
+        listener=address,
+        capacity=snapshot.capacity_bytes,
+        min_free=snapshot.filesystem.min_free,
+        models=snapshot.models,
+        resident=snapshot.resident_bytes,
+        foreign=snapshot.foreign,
+        system_disk=on_system_disk(snapshot.root),
+    )
+
+
+def _announce(at: Whereabouts, settings: Settings, announce: Announce) -> None:
+    if settings.log_format == "text":
+        announce(banner(at))
+        return
+    figures = {name: getattr(at, name) for name in Whereabouts.__slots__}
+    log.info("ready", extra=figures)
+    for note in notes(at):
+        log.warning("%s", note)
+
+
+async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
+    """Readiness goes, nothing new arrives, and what is under way may finish for a while."""
+    cache.drain()
+    under_way = [request for door in doors for request in door.under_way()]
+    log.info("draining", extra={"under_way": len(under_way), "seconds": seconds})
+    if not under_way:
+        return
+    _, late = await asyncio.wait(under_way, timeout=seconds)
+    if late:
+        log.warning("requests are cut off: they did not finish", extra={"late": len(late)})

@@ -1,0 +1,45 @@
+"""The signals that the daemon answers, from before the store opens until the end.
+
+SIGTERM and SIGINT ask for a graceful end, and at the second one the process
+goes at once: what was acknowledged is on stable storage.  SIGHUP, whose default
+is death, changes nothing.  SIGIO, with which the kernel announces that somebody
+waits for a lease and whose default is death too, is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """``stop`` is set by the first signal that asks for an end."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+
+    def watch(self) -> None:
+        """Take the signals over; call it in the loop's thread, the main one."""
+        loop = asyncio.get_running_loop()
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        for number in _ENDS:
+            loop.add_signal_handler(number, self._end, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.stop.is_set():
+            log.warning("asked to end again: going at once", extra={"signal": number.name})
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        log.info("asked to end", extra={"signal": number.name})
+        self.stop.set()
+
+    def _hang_up(self) -> None:
+        log.info("SIGHUP changes nothing: settings are read at start")
