@@ -61,7 +61,7 @@ class RequestBody:
         if self._pipe is None or self._flow is None:
             return
         # The thread first: should this wait be cancelled, no reader is left asleep.
-        self._pipe.close(self._incomplete())
+        self._pipe.close(self.incomplete())
         self._flow.cancel()
         await asyncio.wait({self._flow})
 
@@ -77,7 +77,7 @@ class RequestBody:
         except WeightdError as error:
             pipe.fail(error)
         finally:
-            pipe.fail(self._incomplete())
+            pipe.fail(self.incomplete())
 
     async def _next(self) -> tuple[bytes, bool]:
         """The next bytes and whether more follow.  Raises Stalled or IncompleteBody."""
@@ -87,12 +87,18 @@ class RequestBody:
         except TimeoutError:
             raise Stalled("The request's body", self._idle_timeout) from None
         if message["type"] == "http.disconnect":
-            raise self._incomplete()
+            raise self.incomplete()
         chunk: bytes = message.get("body", b"")
         self._received += len(chunk)
         return chunk, message.get("more_body", False)
 
-    def _incomplete(self) -> IncompleteBody:
+    @property
+    def begun(self) -> bool:
+        """Whether the body was asked for."""
+        return self._flow is not None
+
+    def incomplete(self) -> IncompleteBody:
+        """That the body ends with what has been received so far."""
         return IncompleteBody(received=self._received, declared=self._length)
 
 

@@ -8,24 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from weightd.api.edge import DrainLimits
 from weightd.api.metrics import RequestTimes
-from weightd.errors import TooMany
-
-if TYPE_CHECKING:
-    from weightd.cache import WeightCache
+from weightd.cache import Snapshot, State, WeightCache
+from weightd.errors import Starting, TooMany
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``puts`` is how many bodies may arrive at once; times are in seconds.
+    """``puts`` is how many may be under way at once, waiting ones included.
 
-    ``idle_timeout`` is how long a peer may send or take nothing, and
-    ``probe_timeout`` how long the cache may take to show that it lives.
+    Times are in seconds: ``idle_timeout`` is how long a peer may send or take
+    nothing, ``probe_timeout`` how long the cache may take to show that it lives.
     """
 
     puts: int = 64
@@ -34,25 +31,40 @@ class Limits:
     drain: DrainLimits = field(default_factory=DrainLimits)
 
 
-@dataclass(slots=True)
 class Desk:
     """See the module's docstring."""
 
-    cache: WeightCache
-    limits: Limits = field(default_factory=Limits)
-    times: RequestTimes = field(default_factory=RequestTimes)
-    puts_under_way: int = 0
+    def __init__(self, cache: WeightCache, limits: Limits | None = None) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.times = RequestTimes()
+        self._cache = cache
+        self._puts = 0
+
+    @property
+    def cache(self) -> WeightCache:
+        """The cache, once it knows what it holds.  Raises Starting before that."""
+        if self._cache.state == "starting":
+            raise Starting
+        return self._cache
+
+    @property
+    def state(self) -> State:
+        return self._cache.state
+
+    async def snapshot(self) -> Snapshot:
+        """Every figure of this instant, while starting too.  Raises IoError."""
+        return await self._cache.snapshot()
 
     @contextmanager
     def place_for_put(self) -> Iterator[None]:
         """Take one of the places for puts.  Raises TooMany when all are taken."""
-        if self.puts_under_way >= self.limits.puts:
+        if self._puts >= self.limits.puts:
             raise TooMany("puts", self.limits.puts)
-        self.puts_under_way += 1
+        self._puts += 1
         try:
             yield
         finally:
-            self.puts_under_way -= 1
+            self._puts -= 1
 
 
 def desk_of(request: Request) -> Desk:

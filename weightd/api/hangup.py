@@ -1,12 +1,19 @@
-"""To learn, while an answer is sent, that nobody is left to read it."""
+"""To learn, while a request is answered, that nobody is left to read the answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.types import Receive
+
+from weightd.api.bodies import RequestBody
+from weightd.api.protocol import GONE
+
+Outcome = TypeVar("Outcome")
 
 
 @asynccontextmanager
@@ -27,3 +34,32 @@ async def _listen(receive: Receive, gone: asyncio.Event) -> None:
             pass
     finally:
         gone.set()
+
+
+async def unless_gone(
+    request: Request, body: RequestBody, act: Coroutine[Any, Any, Outcome]
+) -> Outcome:
+    """Do ``act``, but give it up when the peer goes before its body was asked for.
+
+    That cannot be learned from ``receive``, whose first call asks for the body.
+    Nothing is evicted for a peer that stopped waiting; once the body flows its
+    own end says the same.  Raises IncompleteBody.
+    """
+    extension = request.scope.get("extensions", {}).get(GONE)
+    if extension is None:
+        return await act
+    acting = asyncio.ensure_future(act)
+    leaving = asyncio.ensure_future(extension["event"].wait())
+    try:
+        await asyncio.wait({acting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not acting.done() and not body.begun:
+            acting.cancel()
+            await asyncio.wait({acting})
+            if acting.cancelled():
+                raise body.incomplete()
+        return await acting
+    finally:
+        leaving.cancel()
+        if not acting.done():
+            acting.cancel()
+            await asyncio.wait({acting})

@@ -14,6 +14,7 @@ from weightd.api.bodies import RequestBody
 from weightd.api.content import ContentResponse, select
 from weightd.api.desk import desk_of
 from weightd.api.faults import PreconditionFailed, RangeNotSatisfiable, UnsupportedMediaType
+from weightd.api.hangup import unless_gone
 from weightd.api.reading import (
     body_length,
     create_conditions,
@@ -38,7 +39,7 @@ _BYTES: Final = {"type": "string", "format": "binary"}
 
 async def list_models(request: Request) -> Response:
     query = read_query(request, ModelsQuery)
-    records, following = desk_of(request).cache.list(key_given(query.after), query.limit)
+    records, following = desk_of(request).cache.page(key_given(query.after), query.limit)
     return json_answer(
         {
             "models": [listed_record(record) for record in records],
@@ -65,7 +66,7 @@ async def put_model(request: Request) -> Response:
     desk = desk_of(request)
     body = RequestBody(request.receive, length=terms.length, idle_timeout=desk.limits.idle_timeout)
     with desk.place_for_put():
-        outcome = await desk.cache.put(key, body, terms)
+        outcome = await unless_gone(request, body, desk.cache.put(key, body, terms))
     if not outcome.created:
         return record_answer(request, outcome.record)
     return record_answer(request, outcome.record, 201, headers={"Location": model_url(key)})

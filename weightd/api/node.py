@@ -24,7 +24,7 @@ from weightd.wire.requests import AdmissionRequest, EventsQuery, EvictionsQuery,
 
 async def get_status(request: Request) -> Response:
     read_query(request, NoQuery)
-    return json_answer(status_words(await desk_of(request).cache.snapshot()))
+    return json_answer(status_words(await desk_of(request).snapshot()))
 
 
 async def post_admission(request: Request) -> Response:
@@ -55,7 +55,7 @@ async def get_health(request: Request) -> Response:
 
 async def get_readiness(request: Request) -> Response:
     read_query(request, NoQuery)
-    state = desk_of(request).cache.state
+    state = desk_of(request).state
     if state == "starting":
         raise errors.Starting
     if state == "draining":
@@ -66,7 +66,7 @@ async def get_readiness(request: Request) -> Response:
 async def get_metrics(request: Request) -> Response:
     read_query(request, NoQuery)
     desk = desk_of(request)
-    snapshot = await desk.cache.snapshot()
+    snapshot = await desk.snapshot()
     collector = SnapshotCollector(snapshot, desk.times, time.time())
     text, content_type = render(collector, request.headers.get("accept", ""))
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": content_type})
@@ -79,7 +79,7 @@ async def _probe(desk: Desk) -> Snapshot:
     """
     try:
         async with asyncio.timeout(desk.limits.probe_timeout):
-            return await desk.cache.snapshot()
+            return await desk.snapshot()
     except TimeoutError:
         raise Unhealthy(desk.limits.probe_timeout) from None
 

@@ -112,9 +112,10 @@ def refuse_encoded(request: Request) -> None:
 
     Raises UnsupportedMediaType.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() not in ("identity", ""):
-        raise UnsupportedMediaType("Content-Encoding", encoding)
+    for header, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+        encoding = request.headers.get(header, plain)
+        if encoding.strip().lower() != plain:
+            raise UnsupportedMediaType(header, encoding)
 
 
 def body_length(request: Request) -> int | None:

@@ -19,7 +19,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from weightd.api.faults import Internal
-from weightd.errors import Forbidden, InvalidKey, InvalidRequest, WeightdError
+from weightd.errors import Forbidden, InvalidKey, InvalidRequest, Starting, WeightdError
 from weightd.wire.requests import NoQuery
 from weightd.wire.requests import Request as RequestShape
 
@@ -34,7 +34,7 @@ EVERYWHERE: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public"})
 
 Errors: TypeAlias = tuple[type[WeightdError], ...]
 
-ALWAYS: Final[Errors] = (InvalidRequest, Forbidden, Internal)
+ALWAYS: Final[Errors] = (InvalidRequest, Forbidden, Internal, Starting)
 """How any route can refuse."""
 
 

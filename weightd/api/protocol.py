@@ -1,0 +1,178 @@
+"""The HTTP parser's refusals, which come before any app: as problem documents, within bounds.
+
+uvicorn answers what its parser refuses in plain text, closes under a peer that
+still sends, and has no limit on the size or the time of a request's head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio import TimerHandle
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from weightd.api.problems import problem
+from weightd.errors import InvalidKey, InvalidRequest, Stalled, WeightdError
+from weightd.model import Key
+
+HEAD_SECONDS: Final = 20.0
+"""How long a peer may take for the request line and headers."""
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+
+LINGER_SECONDS: Final = 2.0
+"""How long what a refused peer still sends is thrown away, so that it sees its answer."""
+
+GONE: Final = "weightd.gone"
+"""The ASGI extension with an event that is set once the connection is lost."""
+
+_KEYED: Final = re.compile(rb"/v1/(?:models|content|pins/[^/]*)/(.*)", re.DOTALL)
+
+
+class EdgeProtocol(HttpToolsProtocol):
+    """One connection.  Pass the class to uvicorn as ``http=EdgeProtocol``."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._gone = asyncio.Event()
+        self._head: bytearray | None = bytearray()
+        self._head_timer: TimerHandle | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._unset_keepalive_if_required()
+        if self._head is not None:
+            self._expect_head()
+            self._head += data[: HEAD_BYTES_MAX + 1]
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No protocol to upgrade to is spoken here; what follows cannot be read as requests.
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            self._refuse(_told(error, bytes(self._head or b"")))
+        if self._head is not None and len(self._head) > HEAD_BYTES_MAX:
+            self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
+
+    def on_headers_complete(self) -> None:
+        self._stop_head_timer()
+        super().on_headers_complete()
+        self._head = None
+        # The task that answers has been made and not yet begun.
+        self.scope["extensions"] = {GONE: {"event": self._gone}}
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head = bytearray()
+
+    # -- The head, within its bounds ---------------------------------------------
+
+    def _expect_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_late)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_late(self) -> None:
+        if self._head:
+            self._refuse(Stalled("The request's head", HEAD_SECONDS))
+        else:
+            self.transport.close()
+
+    # -- Refusals -------------------------------------------------------------------
+
+    def _refuse(self, error: WeightdError) -> None:
+        """Answer on the bare connection, unless a request under way is being answered on it."""
+        if self._refused:
+            return
+        self._refused = True
+        self._stop_head_timer()
+        if self._leave_to_request_under_way():
+            return
+        self.transport.write(_written(error))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _leave_to_request_under_way(self) -> bool:
+        """Whether a request is being answered, after which or at once the connection closes.
+
+        One whose own body is what cannot be parsed is told that its peer has
+        gone, and the refusal is the only answer.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        cycle.keep_alive = False
+        if not cycle.more_body:
+            return True
+        if cycle.response_started:
+            self.transport.close()
+            return True
+        cycle.disconnected = True
+        cycle.message_event.set()
+        return False
+
+
+def _told(error: httptools.HttpParserError, head: bytes) -> WeightdError:
+    """What the parser found, with the offending part named where it can be told."""
+    line = head.partition(b"\r\n")[0]
+    target = line.split(b" ")[1] if line.count(b" ") >= 2 else b""
+    reason = str(error) or type(error).__name__
+    if "Content-Length" in reason:
+        return InvalidRequest("Content-Length", reason)
+    if "Transfer-Encoding" in reason or "chunk" in reason:
+        return InvalidRequest("Transfer-Encoding", reason)
+    if isinstance(error, httptools.HttpParserInvalidMethodError):
+        return InvalidRequest("method", f"{_text(line[:40])!r} begins with no method")
+    if isinstance(error, httptools.HttpParserInvalidURLError | httptools.HttpParserCallbackError):
+        return _bad_target(target)
+    return InvalidRequest("request", reason)
+
+
+def _bad_target(target: bytes) -> WeightdError:
+    """A target that cannot be parsed: a bad key if it has one, since that is what was meant."""
+    keyed = _KEYED.fullmatch(target.partition(b"?")[0])
+    if keyed is not None:
+        try:
+            Key.parse(unquote_to_bytes(keyed[1]).decode("utf-8", "surrogateescape"))
+        except InvalidKey as error:
+            return error
+    return InvalidRequest(
+        "path", f"{_text(target[:80])!r} is no path; percent-encode what is not ASCII"
+    )
+
+
+def _text(sent: bytes) -> str:
+    return sent.decode("utf-8", "backslashreplace")
+
+
+def _written(error: WeightdError) -> bytes:
+    """The whole answer, as it goes over the connection."""
+    answer = problem(error)
+    lines = [STATUS_LINE[answer.status_code]]
+    lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
+    return b"".join([*lines, b"connection: close\r\n\r\n", bytes(answer.body)])
