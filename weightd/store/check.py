@@ -8,6 +8,7 @@ import stat
 from weightd.model import Blob, FileEntry, Manifest
 from weightd.store import layout, manifest_file, tree
 from weightd.store.faults import Damage, printable, reported
+from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
 
@@ -22,36 +23,43 @@ def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
     with reported(f"check of {manifest.key}"):
         try:
             with tree.opened(name, root.models) as generation:
-                if not tree.exists(layout.MANIFEST, generation):
-                    return Damage("its manifest is missing")
+                record = manifest_file.read(name, root.models)
                 with tree.opened(manifest.key.last_segment, generation) as content:
                     leaves = {leaf.path: leaf for leaf in tree.walk(content)}
         except FileNotFoundError:
             return Damage("its directory is missing")
         except NotADirectoryError:
             return Damage("its directory is no longer a directory")
-    return _compare(root, manifest, leaves)
+        except Unreadable as error:
+            return Damage(str(error))
+    if record.manifest != manifest:
+        return Damage("its manifest was replaced")
+    return _compare(root, record, leaves)
 
 
-def _compare(root: Root, manifest: Manifest, leaves: dict[str, Leaf]) -> Damage | tuple[Blob, ...]:
-    inodes = []
-    for entry in manifest.files:
+def _compare(root: Root, record: Record, leaves: dict[str, Leaf]) -> Damage | tuple[Blob, ...]:
+    stamps = []
+    for entry, stamp in zip(record.manifest.files, record.stamps, strict=True):
         leaf = leaves.pop(entry.path, None)
         if leaf is None:
             return Damage(f"{entry.path} is missing")
-        if (reason := _fault(entry, leaf.status)) is not None:
+        if (reason := _fault(entry, stamp, leaf.status)) is not None:
             return Damage(reason)
-        inodes.append(leaf.status.st_ino)
+        stamps.append(Stamp.of(leaf.status))
     if leaves:
         return Damage(f"{printable(min(leaves))} was not published with it")
-    return manifest_file.blobs(manifest, inodes, root.block)
+    return record._replace(stamps=tuple(stamps)).blobs(root.block)
 
 
-def _fault(entry: FileEntry, status: os.stat_result) -> str | None:
+def _fault(entry: FileEntry, stamp: Stamp, status: os.stat_result) -> str | None:
     if stat.S_ISLNK(status.st_mode):
         return f"{entry.path} is a symbolic link now"
     if not stat.S_ISREG(status.st_mode):
         return f"{entry.path} is no longer a regular file"
     if status.st_size != entry.bytes:
         return f"{entry.path} has {status.st_size} bytes instead of {entry.bytes}"
+    now = Stamp.of(status)
+    # On another inode it is a copy, whose time says nothing.
+    if now.inode == stamp.inode and now.written_ns != stamp.written_ns:
+        return f"{entry.path} was written to after it was published"
     return None

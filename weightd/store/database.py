@@ -7,16 +7,23 @@ import sqlite3
 from pathlib import Path
 from typing import Final, Literal
 
-from weightd.errors import RootUnusable
+from weightd.errors import IoError, RootUnusable
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SUFFIXES: Final = ("", "-wal", "-shm")
 
 
 def connect(path: Path, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
-    """Open a database in WAL mode, transactions begun by hand.  Raises sqlite3.Error."""
+    """Open a database in WAL mode, transactions begun by hand, by this connection alone.
+
+    Alone, because the index of the log is then kept in memory: no -shm file
+    that a full disk could refuse.  Raises sqlite3.Error, IoError.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise IoError(call=f"open of {path.name}", error="it is not a regular file; move it away")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA synchronous = {synchronous}")
     except BaseException:

@@ -1,7 +1,8 @@
 """``history.db``: recency, frequency and the eviction journal.  Disposable.
 
-Losing it costs the order of eviction, not a model: a damaged one is set aside
-and an empty one begun, and `HistoryDatabase.lost` says so.
+Losing it costs the order of eviction, not a model.  A damaged one is set aside
+and an empty one begun; where none can be had (the disk is full) it is kept in
+memory.  `HistoryDatabase.lost` says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 from weightd.errors import InvalidKey, IoError
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import database
-from weightd.store.faults import reported
+from weightd.store.faults import NoSpace, reported
 
 SCHEMA_VERSION: Final = 1
 JOURNAL_MAX: Final = 100_000
@@ -50,11 +51,11 @@ class Recency(NamedTuple):
 class HistoryDatabase:
     """The disposable memory of a root.  Its methods block; any thread may call them.
 
-    ``lost`` says why an earlier database was set aside, None when none was.
+    ``lost`` says why there is no earlier database to go by, None when all is well.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or begin the database.  Raises IoError, RootUnusable for a newer schema."""
+        """Open or begin the database.  Raises RootUnusable for a newer schema."""
         self.lost: str | None = None
         self._path = path
         self._using = threading.Lock()
@@ -135,17 +136,25 @@ class HistoryDatabase:
         try:
             return _connect(self._path)
         except sqlite3.Error as error:
-            if not database.is_damage(error):
-                raise IoError(call=f"open of {self._path.name}", error=str(error)) from error
-            return self._begin_anew(str(error))
+            if database.is_damage(error):
+                return self._begin_anew(str(error))
+            return self._in_memory(str(error))
+        except IoError as error:
+            return self._in_memory(error.error)
 
     def _begin_anew(self, reason: str) -> sqlite3.Connection:
-        with reported(f"rename of {self._path.name}"):
-            self.lost = f"{reason} (kept as {database.set_aside(self._path)})"
         try:
+            with reported(f"rename of {self._path.name}"):
+                self.lost = f"{reason} (kept as {database.set_aside(self._path)})"
             return _connect(self._path)
         except sqlite3.Error as error:
-            raise IoError(call=f"open of {self._path.name}", error=str(error)) from error
+            return self._in_memory(str(error))
+        except (IoError, NoSpace) as error:
+            return self._in_memory(error.error)
+
+    def _in_memory(self, reason: str) -> sqlite3.Connection:
+        self.lost = f"{reason} (kept in memory until the next start)"
+        return _connect(Path(":memory:"))
 
     def _run(self, work: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         """Do ``work``; on a database found damaged, once more on an empty one."""

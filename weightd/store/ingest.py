@@ -19,6 +19,7 @@ from weightd.store import layout, tree
 from weightd.store.archive import TarReader
 from weightd.store.faults import NoSpace, reported
 from weightd.store.layout import Doomed
+from weightd.store.manifest_file import Stamp
 from weightd.store.names import Names
 from weightd.store.pace import WriteBack
 from weightd.store.root import Root
@@ -32,10 +33,10 @@ ABORT_AT_ONCE_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file on stable storage, and the inode it has."""
+    """A file on stable storage, as it was recorded and as it stands."""
 
     entry: FileEntry
-    inode: int
+    stamp: Stamp
 
 
 class Ingest:
@@ -147,12 +148,12 @@ class Ingest:
             size, digest = self._pour(path, descriptor, source, claim, length)
             self._root.reach("ingest.file-written")
             with reported(f"fsync of {path}"):
-                inode = self._seal(descriptor)
+                stamp = self._seal(descriptor)
         finally:
             os.close(descriptor)
         self._root.reach("ingest.file-flushed")
         entry = FileEntry(path, size, digest)
-        self.written[path] = Written(entry, inode)
+        self.written[path] = Written(entry, stamp)
         return entry
 
     def _create(self, path: str) -> int:
@@ -203,10 +204,10 @@ class Ingest:
         block = self._root.block
         return round_up(size + count, block) - round_up(size, block)
 
-    def _seal(self, descriptor: int) -> int:
-        """Give the file its mode and group, bring it to stable storage; its inode."""
+    def _seal(self, descriptor: int) -> Stamp:
+        """Give the file its mode and group, bring it to stable storage; its stamp."""
         if self._root.group is not None:
             os.fchown(descriptor, -1, self._root.group)
         os.fchmod(descriptor, self._root.file_mode)
         os.fsync(descriptor)
-        return os.fstat(descriptor).st_ino
+        return Stamp.of(os.fstat(descriptor))

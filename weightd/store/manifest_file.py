@@ -1,17 +1,16 @@
 """``manifest.json``: a generation's record on disk, and its strict reader.
 
 Beside what `Manifest` says, each file has the inode it was written as, so that
-a start needs to open one file per model and stat none.  The inodes are hints
-until `check` has seen the files: a root copied elsewhere has others.
+a start needs to open one file per model and stat none, and the time of its last
+write.  Both are hints until `check` has seen the files: a root copied elsewhere
+has other inodes, and then its times say nothing either.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import stat
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from weightd.errors import InvalidKey, InvalidRequest
 from weightd.model import (
@@ -32,17 +31,43 @@ BYTES_MAX: Final = 64 << 20
 _INTEGER_MAX: Final = (1 << 63) - 1
 
 
+class Stamp(NamedTuple):
+    """How a file stood on disk when it was published: its inode, its mtime in nanoseconds."""
+
+    inode: int
+    written_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        return cls(status.st_ino, status.st_mtime_ns)
+
+
+class Record(NamedTuple):
+    """What ``manifest.json`` says; ``stamps`` go with ``manifest.files``, one each."""
+
+    manifest: Manifest
+    stamps: tuple[Stamp, ...]
+
+    def blobs(self, block: int) -> tuple[Blob, ...]:
+        """One blob per file, in the order of ``manifest.files``."""
+        return tuple(
+            Blob(stamp.inode, entry.sha256, round_up(entry.bytes, block))
+            for entry, stamp in zip(self.manifest.files, self.stamps, strict=True)
+        )
+
+
 class Unreadable(Exception):
     """Why a manifest cannot be trusted, as half a sentence."""
 
 
-def encode(manifest: Manifest, inodes: Sequence[int]) -> bytes:
-    """The bytes of ``manifest.json``; ``inodes`` go with ``manifest.files``, one each."""
+def encode(record: Record) -> bytes:
+    """The bytes of ``manifest.json``."""
+    manifest = record.manifest
     files = [
-        {"path": entry.path, "bytes": entry.bytes, "sha256": entry.sha256, "inode": inode}
-        for entry, inode in zip(manifest.files, inodes, strict=True)
+        {"path": entry.path, "bytes": entry.bytes, "sha256": entry.sha256, **stamp._asdict()}
+        for entry, stamp in zip(manifest.files, record.stamps, strict=True)
     ]
-    record = {
+    fields = {
         "format": layout.FORMAT_VERSION,
         "key": str(manifest.key),
         "digest": manifest.digest,
@@ -52,41 +77,29 @@ def encode(manifest: Manifest, inodes: Sequence[int]) -> bytes:
         "revision": manifest.revision,
         "files": files,
     }
-    return json.dumps(record, indent=1).encode() + b"\n"
+    return json.dumps(fields, indent=1).encode() + b"\n"
 
 
-def blobs(manifest: Manifest, inodes: Sequence[int], block: int) -> tuple[Blob, ...]:
-    """One blob per file, in the order of ``manifest.files``."""
-    return tuple(
-        Blob(inode, entry.sha256, round_up(entry.bytes, block))
-        for entry, inode in zip(manifest.files, inodes, strict=True)
-    )
-
-
-def read(name: str, parent: int) -> tuple[Manifest, tuple[int, ...]]:
-    """The manifest of the generation directory ``name``, and the inodes it records.
+def read(name: str, parent: int) -> Record:
+    """What the generation directory ``name`` says of itself.
 
     Opens one file.  Raises Unreadable, or OSError for a disk that fails.
     """
+    descriptor = tree.open_regular(parent, f"{name}/{layout.MANIFEST}")
+    if descriptor is None:
+        raise Unreadable("manifest.json is missing, or not a regular file")
     try:
-        descriptor = os.open(f"{name}/{layout.MANIFEST}", tree.READ_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        raise Unreadable("manifest.json is missing") from None
-    except OSError as error:
-        raise Unreadable(f"manifest.json cannot be opened: {error.strerror}") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("manifest.json is not a regular file")
-        if status.st_size > BYTES_MAX:
-            raise Unreadable(f"manifest.json has {status.st_size} bytes, more than {BYTES_MAX}")
-        data = _read_whole(descriptor, status.st_size)
+        size = os.fstat(descriptor).st_size
+        if size > BYTES_MAX:
+            raise Unreadable(f"manifest.json has {size} bytes, more than {BYTES_MAX}")
+        data = _read_whole(descriptor, size)
     finally:
         os.close(descriptor)
-    manifest, inodes = decode(data)
-    if layout.generation_name(manifest.id) != name:
+    record = decode(data)
+    if layout.generation_name(record.manifest.id) != name:
+        manifest = record.manifest
         raise Unreadable(f"manifest.json is that of {manifest.key} {manifest.digest[:16]}")
-    return manifest, inodes
+    return record
 
 
 def _read_whole(descriptor: int, size: int) -> bytes:
@@ -99,36 +112,36 @@ def _read_whole(descriptor: int, size: int) -> bytes:
     return data
 
 
-def decode(data: bytes) -> tuple[Manifest, tuple[int, ...]]:
+def decode(data: bytes) -> Record:
     """Read what `encode` wrote, trusting none of it.  Raises Unreadable."""
     try:
-        record = json.loads(data)
-        manifest, inodes = _decode_record(record)
+        record = _decode_record(json.loads(data))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, InvalidKey | InvalidRequest):
             raise Unreadable(f"manifest.json: {error.reason}") from error
         raise Unreadable(f"manifest.json is not a manifest: {error!r:.200}") from error
-    if content_digest(manifest.files) != manifest.digest:
+    if content_digest(record.manifest.files) != record.manifest.digest:
         raise Unreadable("manifest.json: its digest is not that of its files")
-    return manifest, inodes
+    return record
 
 
-def _decode_record(record: Any) -> tuple[Manifest, tuple[int, ...]]:
-    listed = record["files"]
+def _decode_record(fields: Any) -> Record:
+    listed = fields["files"]
     if not isinstance(listed, list) or not listed:
         raise ValueError("files")
     manifest = Manifest(
-        key=Key.parse(_text(record["key"])),
-        digest=parse_sha256(_text(record["digest"])),
+        key=Key.parse(_text(fields["key"])),
+        digest=parse_sha256(_text(fields["digest"])),
         files=tuple(_decode_file(file) for file in listed),
-        sequence=_count(record["sequence"]),
-        published_at=_seconds(record["published_at"]),
-        source=_optional_text(record.get("source")),
-        revision=_optional_text(record.get("revision")),
+        sequence=_count(fields["sequence"]),
+        published_at=_seconds(fields["published_at"]),
+        source=_optional_text(fields.get("source")),
+        revision=_optional_text(fields.get("revision")),
     )
     if len({entry.path for entry in manifest.files}) != len(listed):
         raise ValueError("a path is listed twice")
-    return manifest, tuple(_count(file["inode"]) for file in listed)
+    stamps = (Stamp(_count(file["inode"]), _count(file["written_ns"])) for file in listed)
+    return Record(manifest, tuple(stamps))
 
 
 def _decode_file(file: Any) -> FileEntry:

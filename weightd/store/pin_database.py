@@ -27,9 +27,11 @@ SCHEMA_VERSION: Final = 1
 GROUP_MAX: Final = 1000
 """Operations in one transaction; bounds how long the first of them waits."""
 
-# Two pages in three of a commit on a full disk come from these: freed once
-# written, they leave room in the file and in its log.
-_BALLAST_BYTES: Final = 256 << 10
+# Written and freed at each start, so that the file and its log have room for
+# pins, and for ending them, when the disk is full.  The log begins anew well
+# before it would outgrow that room.
+_BALLAST_BYTES: Final = 1 << 20
+_LOG_PAGES: Final = 128
 
 _SCHEMA: Final = (
     """CREATE TABLE pins (
@@ -215,6 +217,8 @@ def _open(path: Path, *, expected: bool, loss: Loss | None) -> sqlite3.Connectio
                 _create(connection, loss)
         if damage is None:
             damage = _row_damage(connection)
+        if damage is None:
+            _make_room(connection)
         if damage is not None:
             connection.close()
             raise _lost(path, damage)
@@ -226,16 +230,24 @@ def _open(path: Path, *, expected: bool, loss: Loss | None) -> sqlite3.Connectio
 
 def _create(connection: sqlite3.Connection, loss: Loss | None) -> None:
     """Make the tables and record the loss in one transaction."""
-    # The log is kept small enough to be reused within what the ballast made room for.
     connection.execute("BEGIN IMMEDIATE")
     for statement in _SCHEMA:
         connection.execute(statement)
     if loss is not None:
         connection.execute("INSERT INTO loss VALUES (?, ?)", loss)
-    connection.execute("INSERT INTO ballast VALUES (zeroblob(?))", (_BALLAST_BYTES,))
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
-    connection.execute("DELETE FROM ballast")
+
+
+def _make_room(connection: sqlite3.Connection) -> None:
+    """Take the room that later commits need; on a disk that is full already, do without."""
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
+    try:
+        connection.execute("INSERT INTO ballast VALUES (randomblob(?))", (_BALLAST_BYTES,))
+        connection.execute("DELETE FROM ballast")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
+            raise
 
 
 def _row_damage(connection: sqlite3.Connection) -> str | None:

@@ -9,14 +9,16 @@ in ``incoming/``; after it, a whole model.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from typing import Final
 
 from weightd.model import Blob, GenerationId, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import AlreadyPublished, reported
+from weightd.store.faults import AlreadyPublished, printable, reported
 from weightd.store.ingest import Ingest
+from weightd.store.manifest_file import Record, Stamp
 from weightd.store.root import Root
 from weightd.store.tree import opened
 
@@ -32,31 +34,52 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
     Raises AlreadyPublished, NoSpace, IoError; the ingest is then still to be
     aborted, and nothing is visible.
     """
-    inodes = _inodes(ingest, manifest)
+    record = Record(manifest, _stamps(ingest, manifest))
     name = layout.generation_name(manifest.id)
     with reported(f"publication of {manifest.key}"):
-        if tree.exists(name, root.models):
-            raise AlreadyPublished(manifest.id)
+        _must_be_free(root, name, manifest.id)
+        _must_be_as_received(ingest)
         _flush_directories(root, ingest.content)
         with opened(ingest.id, root.incoming) as generation:
-            data = manifest_file.encode(manifest, inodes)
+            data = manifest_file.encode(record)
             tree.write_flushed(layout.MANIFEST, data, generation, 0o444)
             os.fchmod(generation, _GENERATION_MODE)
             os.fsync(generation)
         root.reach("publish.manifest-flushed")
         _appear(root, ingest.id, name)
     ingest.settle()
-    return manifest_file.blobs(manifest, inodes, root.block)
+    return record.blobs(root.block)
 
 
-def _inodes(ingest: Ingest, manifest: Manifest) -> tuple[int, ...]:
-    """The inode of each file of the manifest, which must list what was received."""
+def _stamps(ingest: Ingest, manifest: Manifest) -> tuple[Stamp, ...]:
+    """The stamp of each file of the manifest, which must list what was received."""
     if ingest.settled:
         raise RuntimeError(f"ingest {ingest.id} is settled already")
     received = {path: written.entry for path, written in ingest.written.items()}
     if received != {entry.path: entry for entry in manifest.files} or ingest.key != manifest.key:
         raise ValueError(f"the manifest of {manifest.key} does not list what was received")
-    return tuple(ingest.written[entry.path].inode for entry in manifest.files)
+    return tuple(ingest.written[entry.path].stamp for entry in manifest.files)
+
+
+def _must_be_free(root: Root, name: str, generation: GenerationId) -> None:
+    """Raise AlreadyPublished, or OSError for a thing at that name that weightd did not write."""
+    try:
+        with opened(name, root.models):
+            raise AlreadyPublished(generation)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise OSError(
+            errno.EEXIST, f"models/{name} is not a directory weightd wrote; move it away"
+        ) from None
+
+
+def _must_be_as_received(ingest: Ingest) -> None:
+    """Raise OSError when somebody else wrote below ``incoming/`` meanwhile."""
+    for leaf in tree.walk(ingest.content):
+        written = ingest.written.get(leaf.path)
+        if written is None or Stamp.of(leaf.status) != written.stamp:
+            raise OSError(None, f"{printable(leaf.path)} is not what was received")
 
 
 def _flush_directories(root: Root, top: int) -> None:

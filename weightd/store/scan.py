@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -71,13 +72,19 @@ def _scan_models(root: Root, report: ScanReport) -> None:
             report.foreign.append(f"{layout.MODELS}/{printable(name)}")
             continue
         try:
-            manifest, inodes = manifest_file.read(name, root.models)
+            record = manifest_file.read(name, root.models)
         except Unreadable as error:
             report.damaged.append(Damaged(name, str(error), generation))
             continue
-        blobs = manifest_file.blobs(manifest, inodes, root.block)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            # One that the disk does not give hides none of the others.
+            reason = f"manifest.json cannot be read: {error.strerror}"
+            report.damaged.append(Damaged(name, reason, generation))
+            continue
         superseded = tree.exists(f"{name}/{layout.SUPERSEDED}", root.models)
-        report.models.append(Found(manifest, blobs, superseded))
+        report.models.append(Found(record.manifest, record.blobs(root.block), superseded))
 
 
 def _scan_debris(root: Root, report: ScanReport) -> None:
