@@ -11,6 +11,7 @@ import platform
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from math import inf
 from typing import Final, TypeVar
 
 from prometheus_client import Metric
@@ -46,6 +47,7 @@ REQUEST_BOUNDS: Final = (
     10.0,
     60.0,
     600.0,
+    inf,
 )
 
 _GAUGES: Final = {
@@ -74,7 +76,7 @@ class RequestTimes:
     def declare(self, route: str, method: str, status: int) -> None:
         """Have a series present before its first request."""
         labels = (route, method, str(status))
-        self._counts.setdefault(labels, [0] * (len(REQUEST_BOUNDS) + 1))
+        self._counts.setdefault(labels, [0] * len(REQUEST_BOUNDS))
         self._sums.setdefault(labels, 0.0)
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
@@ -216,5 +218,5 @@ def _buckets(
     bounds: tuple[float, ...], counts: tuple[int, ...] | list[int]
 ) -> list[tuple[str, float]]:
     """Counts per bucket as Prometheus wants them: cumulated, each under its upper bound."""
-    names = [*(repr(bound) for bound in bounds), "+Inf"]
+    names = ("+Inf" if bound == inf else repr(bound) for bound in bounds)
     return [(name, float(total)) for name, total in zip(names, accumulate(counts), strict=True)]

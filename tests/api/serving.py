@@ -1,0 +1,138 @@
+"""A real cache behind a real server on a unix socket, for tests of the edge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from weightd.api import Desk, Door, EdgeProtocol, Limits, create_app
+from weightd.cache import Options, WeightCache
+from weightd.store import Store
+
+BUDGET = 4_000_000
+
+
+@dataclass
+class Served:
+    """What a test talks to: by ``client``, by a bare connection, or past the edge."""
+
+    cache: WeightCache
+    desk: Desk
+    socket: Path
+    client: httpx.AsyncClient
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(str(self.socket))
+
+    async def exchange(self, sent: bytes) -> Answer:
+        """Send bytes as they are, and read one answer up to the connection's end."""
+        reader, writer = await self.connect()
+        try:
+            writer.write(sent)
+            return await read_answer(reader)
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def put(self, key: str, size: int, **query: str | int) -> httpx.Response:
+        return await self.client.put(f"/v1/models/{key}", content=content(key, size), params=query)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    """Read one whole answer off a bare connection, passing 100 Continue by."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    while head.startswith(b"HTTP/1.1 100 "):
+        head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")[:-2]
+    headers = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        headers[name.lower()] = value
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Answer(int(first.split()[1]), headers, body)
+
+
+def content(key: str, size: int) -> bytes:
+    """Bytes that differ from key to key."""
+    return (key.encode() * (size // len(key) + 1))[:size]
+
+
+def problem(response: httpx.Response | Answer) -> Any:
+    """The problem document of an answer, whose members agree with the answer itself."""
+    status = response.status if isinstance(response, Answer) else response.status_code
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert document["status"] == status
+    assert document["type"] == f"urn:weightd:problem:{document['code']}"
+    assert document["title"]
+    assert document["detail"]
+    return document
+
+
+@asynccontextmanager
+async def serving(
+    root: Path,
+    *,
+    door: Door = "admin",
+    capacity: int = BUDGET,
+    limits: Limits | None = None,
+    options: Options | None = None,
+) -> AsyncIterator[Served]:
+    """Serve a cache at ``root`` until the context is left."""
+    store = await asyncio.to_thread(Store.open, root)
+    try:
+        cache = WeightCache(store, capacity=capacity, options=options)
+        await cache.start()
+        try:
+            async with answering(cache, Desk(cache, limits), door) as served:
+                yield served
+        finally:
+            await cache.close()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+@asynccontextmanager
+async def answering(cache: WeightCache, desk: Desk, door: Door) -> AsyncIterator[Served]:
+    """Answer at one door.  The socket has a short path, whatever the test's directory is called."""
+    app = create_app(desk, door)
+    config = uvicorn.Config(
+        app, http=EdgeProtocol, lifespan="off", ws="none", log_config=None, access_log=False
+    )
+    with tempfile.TemporaryDirectory(prefix="weightd-") as directory:
+        path = Path(directory) / "socket"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        server = uvicorn.Server(config)
+        running = asyncio.create_task(server._serve([listener]))
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.001)
+        transport = httpx.AsyncHTTPTransport(uds=str(path))
+        try:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://weightd", timeout=30
+            ) as client:
+                yield Served(cache, desk, path, client)
+        finally:
+            server.should_exit = True
+            await running
