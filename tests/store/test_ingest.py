@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.support import Bytes, Claims, Zeros, manifest_of, names_in, put, tar, tree_of
+from tests.store.support import (
+    Bytes,
+    Claims,
+    Zeros,
+    manifest_of,
+    names_in,
+    put,
+    tar,
+    tree_of,
+    unlink_all,
+)
 from weightd.errors import (
     Blocked,
     DigestMismatch,
@@ -71,7 +81,9 @@ def test_a_blob_is_claimed_before_it_grows(store: Store) -> None:
     def claim(count: int) -> None:
         nonlocal granted
         if count > granted:
-            raise Blocked(reason="pins", bytes=count, free=granted, evictable=0, pinned=0, arriving=0)
+            raise Blocked(
+                reason="pins", bytes=count, free=granted, evictable=0, pinned=0, arriving=0
+            )
         granted -= count
 
     with pytest.raises(Blocked), store.begin(KEY) as ingest:
@@ -176,7 +188,7 @@ def test_the_same_generation_is_published_once(store: Store) -> None:
 
 def test_a_foreign_thing_at_the_generations_name_is_left_alone(store: Store) -> None:
     manifest = put(store, "m", {"w": b"1"})
-    store.unlink(*store.doom([manifest.id]), Claims())
+    unlink_all(store, [manifest.id])
     (store.root / "models" / f"m.{manifest.digest[:16]}").write_text("precious")
     with pytest.raises(IoError, match="move it away"):
         put(store, "m", {"w": b"1"})

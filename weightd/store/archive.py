@@ -43,6 +43,14 @@ _REFUSED: Final = {
     b"D": "it is an incremental dump's directory",
     b"V": "it is a volume label",
 }
+_IGNORED: Final = (
+    ("mode", 100, 108),
+    ("uid", 108, 116),
+    ("gid", 116, 124),
+    ("mtime", 136, 148),
+    ("device", 329, 337),
+    ("device", 337, 345),
+)
 _OCTAL: Final = re.compile(rb" *([0-7]*)[ \0]*", re.ASCII)
 _PAX_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,6}) ", re.ASCII)
 _DECIMAL: Final = re.compile(rb"[0-9]{1,19}", re.ASCII)
@@ -227,6 +235,10 @@ def _check(header: bytes, shown: str | None) -> bool:
     # Some old packers summed signed characters.
     if stated != sum(blanked) and stated != sum(memoryview(blanked).cast("b")):
         _refuse("a header's checksum is wrong, or this is no tar archive", None)
+    for name, start, end in _IGNORED:
+        # Never used, but where it is no number other readers end the archive in silence.
+        if header[start] not in (0x80, 0xFF):
+            _number(header[start:end], name, shown)
     magic = header[257:263]
     if magic not in (b"ustar\0", b"ustar ", b"\0" * 6):
         _refuse(f"it is of the unknown dialect {magic!r}", shown)
