@@ -23,7 +23,6 @@ from weightd.errors import (
     DiskFull,
     Exists,
     InvalidRequest,
-    NotResident,
     Pinned,
     TooLarge,
 )
@@ -178,11 +177,16 @@ class Arrivals:
         """The content of a retired generation came again: it is current once more."""
         if known.damaged:
             raise Pinned(key=str(known.id.key), holders=holder_figures([known]))
-        await self._context.workers.disk(self._context.store.clear_superseded, known.id)
-        now = self._context.clock.now()
-        if self._context.ledger.generation(known.id) is not known:
-            raise NotResident(key=str(known.id.key))
-        succession = self._context.ledger.restore(reservation, known.id, now)
+        ledger = self._context.ledger
+        # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
+        ledger.read(known.id, 1)
+        try:
+            await self._context.workers.disk(self._context.store.clear_superseded, known.id)
+            succession = ledger.restore(reservation, known.id, self._context.clock.now())
+        finally:
+            gone = ledger.read(known.id, -1)
+            if gone is not None:
+                self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
         self._tell("published", known)
         return succession
 
