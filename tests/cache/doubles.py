@@ -1,0 +1,174 @@
+"""Stand-ins for what surrounds a cache: a clock, bodies, and calls that can be held."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import tarfile
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from weightd.cache import Source
+from weightd.cache.workers import Workers
+from weightd.errors import IncompleteBody
+
+PATIENCE = 30.0
+"""Seconds after which a wait that should end at once is a failure."""
+
+
+class FakeClock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self, start: float = 1_000_000.0) -> None:
+        self.time = start
+
+    def now(self) -> float:
+        return self.time
+
+    def not_before(self, instant: float) -> None:
+        self.time = max(self.time, instant)
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def bytes_of(seed: object, size: int) -> bytes:
+    """``size`` bytes that are the same for the same seed and no other."""
+    return random.Random(str(seed)).randbytes(size)
+
+
+def tar_of(files: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+class Whole:
+    """A body that is all there."""
+
+    def __init__(self, data: bytes) -> None:
+        self._stream = io.BytesIO(data)
+        self.entered = False
+
+    async def __aenter__(self) -> Source:
+        self.entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._stream.readinto(buffer)
+
+
+class Paused(Whole):
+    """A body that brings ``first`` bytes, says so, and brings the rest when told to `go_on`."""
+
+    def __init__(self, data: bytes, first: int = 0) -> None:
+        super().__init__(data)
+        self._first = first
+        self._brought = 0
+        self._go = threading.Event()
+        self._ended = False
+        self._loop = asyncio.get_running_loop()
+        self.paused = asyncio.Event()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended = True
+        self._go.set()
+
+    def go_on(self) -> None:
+        self._go.set()
+
+    def readinto(self, buffer: memoryview) -> int:
+        left = self._first - self._brought
+        if left <= 0 and not self._go.is_set():
+            self._loop.call_soon_threadsafe(self.paused.set)
+            assert self._go.wait(PATIENCE), "nobody let the body go on"
+            if self._ended:
+                raise IncompleteBody(received=self._brought, declared=None)
+        size = super().readinto(buffer[:left] if left > 0 else buffer)
+        self._brought += size
+        return size
+
+
+class Hold:
+    """Stops whatever thread meets it, until it is let go."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._go = threading.Event()
+        self.met = asyncio.Event()
+
+    def meet(self) -> None:
+        self._loop.call_soon_threadsafe(self.met.set)
+        assert self._go.wait(PATIENCE), "nobody let this call go on"
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+class HeldWorkers:
+    """A cache's workers, of whose calls one can be held before or after it is carried out."""
+
+    def __init__(self, inner: Workers) -> None:
+        self._inner = inner
+        self._left = 0
+        self._after = False
+        self.hold: Hold | None = None
+        self.calls: list[str] = []
+
+    def arm(self, nth: int, *, after: bool) -> Hold:
+        """Hold the ``nth`` call from now on, the next being 1."""
+        self._left, self._after = nth, after
+        self.hold = Hold()
+        return self.hold
+
+    def disk(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.disk(self._held(call), *args, **kwargs)
+
+    def transfer(
+        self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> asyncio.Future[Any]:
+        return self._inner.transfer(self._held(call), *args, **kwargs)
+
+    def unlink(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.unlink(call, *args, **kwargs)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _held(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        self.calls.append(getattr(call, "__name__", str(call)))
+        self._left -= 1
+        hold, after = self.hold, self._after
+        if self._left != 0 or hold is None:
+            return call
+
+        def held(*args: Any, **kwargs: Any) -> Any:
+            if not after:
+                hold.meet()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                if after:
+                    hold.meet()
+
+        return held

@@ -1,0 +1,222 @@
+"""A cache over a real directory, and what must be true of it whenever it is quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from tests.cache.doubles import PATIENCE, FakeClock, HeldWorkers, Whole, bytes_of, tar_of
+from tests.ledger.audit import audit
+from weightd.cache import Options, PutOutcome, PutTerms, WeightCache
+from weightd.failpoints import Reach, unarmed
+from weightd.ledger import Usage
+from weightd.model import Key
+from weightd.store import Store
+
+T = TypeVar("T")
+
+BLOCK = 4096
+
+STILL = Options(
+    check_interval=3600.0,
+    flush_interval=3600.0,
+    use_memory=3600.0,
+    grant_timeout=PATIENCE,
+    heartbeat=3600.0,
+)
+"""Nothing goes on by itself, so that a test says when."""
+
+
+class Node:
+    """One root and the cache that runs on it; may be closed and opened again."""
+
+    def __init__(
+        self,
+        root: Path,
+        capacity: int,
+        *,
+        clock: FakeClock | None = None,
+        options: Options = STILL,
+        reach: Reach = unarmed,
+        min_free: int = 0,
+        boot_id: str = "boot-1",
+    ) -> None:
+        self.root = root
+        self.capacity = capacity
+        self.clock = FakeClock() if clock is None else clock
+        self.options = options
+        self.reach = reach
+        self.min_free = min_free
+        self.boot_id = boot_id
+        self.store: Store
+        self.cache: WeightCache
+        self.workers: HeldWorkers
+
+    # -- Life ------------------------------------------------------------------
+
+    async def open(self) -> WeightCache:
+        self.prepare(await asyncio.to_thread(Store.open, self.root, reach=self.reach))
+        await self.cache.start()
+        return self.cache
+
+    def prepare(self, store: Store) -> None:
+        """Make the cache without starting it."""
+        self.store = store
+        assert store.block == BLOCK
+        self.cache = WeightCache(
+            store,
+            capacity=self.capacity,
+            min_free=self.min_free,
+            boot_id=self.boot_id,
+            clock=self.clock,
+            reach=self.reach,
+            options=self.options,
+        )
+        context = self.cache._context
+        self.workers = HeldWorkers(context.workers)
+        context.workers = self.workers  # type: ignore[assignment]
+
+    async def close(self) -> None:
+        await self.cache.close()
+        self.store.close()
+        left = [one.name for one in threading.enumerate() if one.name.startswith("weightd")]
+        assert not left, f"threads left: {left}"
+
+    async def restart(self, **changes: object) -> WeightCache:
+        """Close and open again, with some of the node's attributes changed."""
+        await self.close()
+        for name, value in changes.items():
+            setattr(self, name, value)
+        return await self.open()
+
+    # -- Doing -----------------------------------------------------------------
+
+    async def put(
+        self, key: str, size: int, seed: object = None, *, tick: float = 1.0, **terms: object
+    ) -> PutOutcome:
+        """Put ``size`` bytes that depend on the seed, by default the key, as one file."""
+        self.clock.advance(tick)
+        data = bytes_of(key if seed is None else seed, size)
+        all_terms = {"length": size, **terms}
+        return await self.cache.put(
+            Key.parse(key),
+            Whole(data),
+            PutTerms(**all_terms),  # type: ignore[arg-type]
+        )
+
+    async def put_tar(self, key: str, files: Mapping[str, bytes]) -> PutOutcome:
+        self.clock.advance(1.0)
+        data = tar_of(files)
+        return await self.cache.put(
+            Key.parse(key), Whole(data), PutTerms(length=len(data), archive=True)
+        )
+
+    async def get(self, key: str) -> Path:
+        self.clock.advance(1.0)
+        return (await self.cache.get(Key.parse(key))).path
+
+    # -- Looking ---------------------------------------------------------------
+
+    @property
+    def usage(self) -> Usage:
+        return self.cache.audit().usage()
+
+    def keys(self) -> list[str]:
+        """The resident keys, sorted."""
+        return sorted(str(key) for key in self.cache.audit().keys())  # noqa: SIM118 - no dict
+
+    def idle_first(self) -> list[str]:
+        return [str(one.id.key) for one in self.cache.audit().idle_first()]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that a change of the ledger brings about."""
+        changed = self.cache._context.changed
+        while not condition():
+            assert await changed.wait(PATIENCE), "nothing changed any more"
+
+    async def quiet(self) -> None:
+        """Wait until nothing arrives, leaves or waits to be unlinked."""
+        ledger = self.cache.audit()
+
+        def still() -> bool:
+            # What is left of a victim stands in the books until its directory is gone too.
+            return not (ledger._shelf.remains or ledger.usage().reserved or ledger.settling)
+
+        await self.until(still)
+        await self.workers.disk(_nothing)
+
+    async def agree(self) -> None:
+        """Books and disk say the same once all is quiet, and nothing lies about."""
+        await self.quiet()
+        audit(self.cache.audit())
+        usage = self.usage
+        assert usage.reserved == 0
+        assert usage.arrivals == 0
+        for place in ("incoming", "doomed"):
+            assert os.listdir(self.root / place) == []
+        held, files = occupied(self.root)
+        booked = usage.resident + usage.retired
+        # The tree of a file's extents may take blocks beside those of its bytes.
+        assert booked <= held <= booked + files * BLOCK, (booked, held)
+
+    async def ask_again(self) -> None:
+        """What goes on by itself every few seconds for models that were seen in use."""
+        await self.cache._upkeep._ask_again()
+
+    def manifests(self) -> list[Path]:
+        return sorted((self.root / "models").glob("*/manifest.json"))
+
+
+def _nothing() -> None:
+    return
+
+
+@asynccontextmanager
+async def running(root: Path, capacity: int, **more: object) -> AsyncIterator[Node]:
+    """A node that is closed in the end, after a look whether books and disk agree."""
+    node = Node(root, capacity, **more)  # type: ignore[arg-type]
+    await node.open()
+    try:
+        yield node
+        await node.agree()
+    finally:
+        await node.close()
+
+
+def occupied(root: Path) -> tuple[int, int]:
+    """The bytes of blocks of all content below the root, an inode once, and how many files.
+
+    Manifests and marks of retirement are overhead and counted for nobody.
+    """
+    seen: dict[int, int] = {}
+    for place in ("models", "incoming", "doomed"):
+        _walk(root / place, 0, seen)
+    return sum(seen.values()) * 512, len(seen)
+
+
+def _walk(directory: Path, depth: int, seen: dict[int, int]) -> None:
+    try:
+        entries = list(os.scandir(directory))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            _walk(Path(entry.path), depth + 1, seen)
+        elif depth != 1 or entry.name not in ("manifest.json", "superseded"):
+            seen[status.st_ino] = status.st_blocks
+
+
+async def soon(work: Awaitable[T]) -> T:
+    """Await what should end at once; fail rather than hang."""
+    async with asyncio.timeout(PATIENCE):
+        return await work
