@@ -48,11 +48,17 @@ class BlobTable:
     def change(
         self, blobs: Iterable[Blob], *, total: int = 0, retired: int = 0, guarded: int = 0
     ) -> int:
-        """Add to the counts of uses of each blob; answer by how many bytes the disk's sum fell."""
+        """Add to the counts of uses of each blob, all of them different.
+
+        Answers by how many bytes the disk's sum fell.
+        """
         before = self.occupied
-        for blob in set(blobs):
-            uses = self._uses.setdefault(blob, _Uses())
-            self._count(blob, uses, -1)
+        for blob in blobs:
+            uses = self._uses.get(blob)
+            if uses is None:
+                uses = self._uses[blob] = _Uses()
+            else:
+                self._count(blob, uses, -1)
             uses.total += total
             uses.retired += retired
             uses.guarded += guarded

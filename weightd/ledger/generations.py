@@ -67,9 +67,9 @@ class Generation:
         self.rebind(self.blobs)
 
     def rebind(self, blobs: tuple[Blob, ...]) -> None:
-        """Correct the blobs to what the files turned out to be."""
-        self.blobs = blobs
-        self.bytes = sum(blob.bytes for blob in set(blobs))
+        """Correct the blobs to what the files turned out to be; each is booked once."""
+        self.blobs = tuple(dict.fromkeys(blobs))
+        self.bytes = sum(blob.bytes for blob in self.blobs)
 
     @property
     def guarded(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 
 from weightd.errors import InUse, NotPinned, NotResident, Pinned
 from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
-from weightd.ledger.generations import Generation, IllegalMove, Standing
+from weightd.ledger.generations import Generation, IllegalMove
 from weightd.ledger.guards import Guards, use_of
 from weightd.ledger.pins import PinBook, holder_figures
 from weightd.ledger.planning import Books, Room, plan_growth, plan_victims
@@ -272,10 +272,11 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
 
         ``limit`` bounds what is promised, in bytes; short of victims it may not be reached.
         """
-        named: list[Doomed] = []
-        for generation in list(self._shelf.evictable()):
-            over = self._shelf.blobs.occupied + self._promises.reserved > limit
-            if over or generation.standing is Standing.RETIRED:
+        named = [self._shelf.leave(generation) for generation in list(self._shelf.unkept())]
+        for generation in self._shelf.idle_first():  # whose order a victim leaves when it settles
+            if self._shelf.blobs.occupied + self._promises.reserved <= limit:
+                break
+            if not generation.guarded:
                 named.append(self._shelf.leave(generation))
         self.story.append(("over", limit, len(named)))
         return named

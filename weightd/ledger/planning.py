@@ -117,9 +117,12 @@ def _choose(books: Books, need: int, first: Generation | None) -> list[Generatio
         if need <= 0:
             break
         victims.append(generation)
-        for blob in set(generation.blobs):
-            taken[blob] += 1
-            if taken[blob] == books.blobs.users(blob):
+        for blob in generation.blobs:
+            users = books.blobs.users(blob)
+            if users > 1:
+                taken[blob] += 1
+                users -= taken[blob] - 1
+            if users == 1:
                 need -= blob.bytes
     return victims
 

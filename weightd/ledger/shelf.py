@@ -8,7 +8,6 @@ doomed, so that the sums cannot part from what they sum up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 
 from weightd.ledger.blobs import BlobTable
 from weightd.ledger.entries import Doomed, Remains, Succession
@@ -49,9 +48,14 @@ class Shelf:
             if generation is not None:
                 yield generation
 
+    def unkept(self) -> Iterator[Generation]:
+        """Retired generations that nothing keeps: refused, or superseded, as they left."""
+        return (one for one in self._retired.values() if not one.guarded)
+
     def evictable(self) -> Iterator[Generation]:
         """What may go, in order: retired generations that nothing keeps, then the idlest."""
-        for generation in chain(self._retired.values(), self.idle_first()):
+        yield from self.unkept()
+        for generation in self.idle_first():
             if not generation.guarded:
                 yield generation
 
