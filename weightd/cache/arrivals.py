@@ -41,7 +41,6 @@ class Arrivals:
         self._context = context
         self._admission = admission
         self._evictions = evictions
-        self._publishing: set[Key] = set()
         self.last_sequence = 0
 
     async def put(self, key: Key, body: Body, terms: PutTerms) -> PutOutcome:
@@ -88,17 +87,27 @@ class Arrivals:
             self._evictions.release(reservation)
 
     async def _receive(self, reservation: Reservation, body: Body, terms: PutTerms) -> PutOutcome:
-        ingest = await completed(
-            self._context.workers.disk(self._context.store.begin, reservation.key)
-        )
+        ingest = await self._begin(reservation.key)
         try:
             files = await self._transfer(reservation, ingest, body, terms)
             return await completed(self._publish(reservation, ingest, files, terms))
         finally:
-            # Does nothing after a publication; else what was written goes.
-            left = await completed(self._context.workers.disk(ingest.abort))
-            if left is not None:
-                self._evictions.add_debris([left])
+            await completed(self._abort(ingest))
+
+    async def _begin(self, key: Key) -> Ingest:
+        beginning = self._context.workers.disk(self._context.store.begin, key)
+        cancelled = await ended(beginning)
+        if cancelled is None:
+            return beginning.result()
+        if beginning.exception() is None:
+            await completed(self._abort(beginning.result()))
+        raise cancelled
+
+    async def _abort(self, ingest: Ingest) -> None:
+        """Let what was written go; after a publication this does nothing."""
+        left = await self._context.workers.disk(ingest.abort)
+        if left is not None:
+            self._evictions.add_debris([left])
 
     async def _transfer(
         self, reservation: Reservation, ingest: Ingest, body: Body, terms: PutTerms
@@ -131,9 +140,9 @@ class Arrivals:
     ) -> PutOutcome:
         """Publish and commit, one arrival of a key at a time.  Must run to its end."""
         key = reservation.key
-        while key in self._publishing or self._context.ledger.leaving(key):
+        while key in self._context.publishing or self._context.ledger.leaving(key):
             await self._context.changed.wait()
-        self._publishing.add(key)
+        self._context.publishing.add(key)
         try:
             self._must_not_exist(key, terms)
             id = GenerationId(key, content_digest(files))
@@ -146,7 +155,7 @@ class Arrivals:
                 succession = await self._commit(reservation, ingest, id, files)
             await self._follow(succession)
         finally:
-            self._publishing.discard(key)
+            self._context.publishing.discard(key)
             self._context.changed.notify()
         return PutOutcome(self._context.record(succession.generation), created=True)
 
@@ -201,9 +210,7 @@ class Arrivals:
                 self._tell("retired", succession.replaced.generation)
         if succession.retired is not None:
             self._tell("retired", succession.retired)
-            await self._context.workers.disk(
-                self._context.store.mark_superseded, succession.retired.id
-            )
+            await self._evictions.mark(succession.retired.id)
 
     def _must_not_exist(self, key: Key, terms: PutTerms) -> None:
         current = self._context.ledger.current(key)

@@ -115,7 +115,6 @@ class WeightCache:
         self._evictions.add_debris(report.debris)
         self._upkeep = Upkeep(context, self._evictions, self._pins, self._checks, self._memory)
         self._upkeep.start()
-        context.tasks.spawn(self._trim(), "trim")
         context.state = "ready"
 
     async def _start_pins(self, *, expected: bool) -> None:
@@ -130,15 +129,6 @@ class WeightCache:
             self._accepting = context.tasks.spawn(self._accept_later(left), "accept loss")
         self._pins = Pins(context, self._evictions, self._database, self._boot_id)
         await self._pins.load()
-
-    async def _trim(self) -> None:
-        """Evict down to the budget, which may have shrunk, and end what nothing keeps."""
-        over = self._context.ledger.over(self._context.ledger.capacity)
-        for doomed in over:
-            try:
-                await self._evictions.evict([doomed], "budget")
-            except SeizeRefused as refused:
-                log.warning("over the budget: %s", refused)
 
     @property
     def state(self) -> State:

@@ -30,8 +30,9 @@ class Options:
     ``check_age`` is how old a check of a model's files may be for a lookup to
     trust it; ``check_interval`` is between two passes over all models;
     ``flush_interval`` between two writes of recency; ``use_memory`` is how long
-    a model that the kernel reported in use is taken for used; ``grant_timeout``
-    is how long an arrival waits for its victims' bytes to leave the disk.
+    a model that the kernel reported in use is taken for used;
+    ``trim_interval`` is between two looks whether there is too much on the
+    disk; ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
     ``heartbeat`` is how long an event stream stays silent at most.
     """
 
@@ -41,6 +42,7 @@ class Options:
     check_interval: float = 600.0
     flush_interval: float = 3.0
     use_memory: float = 5.0
+    trim_interval: float = 10.0
     grant_timeout: float = 300.0
     heartbeat: float = 10.0
     accept_loss_after: float = 3600.0
@@ -60,6 +62,8 @@ class Context:
 
     ``changed`` is notified whenever the ledger changed in a way that somebody
     may wait for: bytes freed, a victim settled, a pin gone, a publication done.
+    ``publishing`` are the keys whose current generation is being changed on
+    disk, by one task each.
     """
 
     store: Store
@@ -75,6 +79,7 @@ class Context:
     tasks: Tasks = field(default_factory=Tasks)
     changed: Signal = field(default_factory=Signal)
     models: dict[GenerationId, Model] = field(default_factory=dict)
+    publishing: set[Key] = field(default_factory=set)
 
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""
@@ -98,6 +103,11 @@ class Context:
         model that an eviction then leaves where it is.
         """
         while self.ledger.leaving(key):
+            await self.changed.wait()
+
+    async def nothing_settles(self) -> None:
+        """Wait until no generation is named as a victim that may still come back."""
+        while self.ledger.settling:
             await self.changed.wait()
 
     async def room(self) -> Room:

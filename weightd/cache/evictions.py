@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from weightd.cache.context import Context
+from weightd.cache.tasks import completed
 from weightd.errors import IoError
-from weightd.ledger import Doomed, Remains, Reservation
+from weightd.ledger import Doomed, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import Doomed as DoomedDirectory
-from weightd.store import SeizeRefused
+from weightd.store import NoSpace, SeizeRefused
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Evictions:
         self.pending: list[Eviction] = []
         self.gone: list[GenerationId] = []
         self.last_sequence = 0
+        self._unmarked: set[GenerationId] = set()
 
     async def evict(
         self,
@@ -73,18 +75,52 @@ class Evictions:
             self._context.tasks.spawn(self.let_go(gone), "let go")
         self._context.changed.notify()
 
-    async def let_go(self, victims: Sequence[Doomed]) -> None:
-        """End generations that nothing keeps any more; one that is in use stays retired.
+    async def let_go(
+        self, victims: Sequence[Doomed], reason: EvictionReason | None = None
+    ) -> tuple[Doomed, ...]:
+        """End each of the victims by itself; answer those that are in use and stay.
 
-        `Upkeep` asks again for those.
+        What the disk refuses stays too.  `Upkeep` asks again for either.  Every
+        victim is settled in the end, even if the caller is cancelled: one that is
+        not would stop every admission.
         """
+        return await completed(self._let_go(victims, reason))
+
+    async def _let_go(
+        self, victims: Sequence[Doomed], reason: EvictionReason | None
+    ) -> tuple[Doomed, ...]:
+        stay = []
         for victim in victims:
             try:
-                await self.evict([victim], None)
+                await self.evict([victim], "damage" if victim.generation.damaged else reason)
             except SeizeRefused as refused:
                 log.info("%s stays on disk: %s", victim.id.key, refused)
-            except IoError as error:
+                stay.append(victim)
+            except (IoError, NoSpace) as error:
                 log.warning("%s stays on disk: %s", victim.id.key, error)
+        return tuple(stay)
+
+    async def mark(self, id: GenerationId) -> None:
+        """Make a retirement last.  Raises IoError or NoSpace; `mark_again` tries anew then."""
+        self._unmarked.add(id)
+        await self._context.workers.disk(self._context.store.mark_superseded, id)
+        self._unmarked.discard(id)
+
+    async def mark_again(self) -> None:
+        """Make those retirements last that the disk refused.  Raises IoError or NoSpace."""
+        publishing = self._context.publishing
+        for id in list(self._unmarked):
+            generation = self._context.ledger.generation(id)
+            if generation is None or generation.standing is not Standing.RETIRED:
+                self._unmarked.discard(id)
+            elif id.key not in publishing:
+                # The same content could come again meanwhile, and be current and marked.
+                publishing.add(id.key)
+                try:
+                    await completed(self.mark(id))
+                finally:
+                    publishing.discard(id.key)
+                    self._context.changed.notify()
 
     def add_debris(self, debris: Sequence[DoomedDirectory]) -> None:
         """Account for what an earlier run left half done, and unlink it."""
@@ -108,7 +144,7 @@ class Evictions:
 
         try:
             left = await self._context.workers.unlink(self._context.store.unlink, directory, freed)
-        except IoError as error:
+        except (IoError, NoSpace) as error:
             log.warning("%s; its %d bytes stay counted", error, doomed.bytes)
             left = doomed.bytes
         else:
@@ -137,7 +173,7 @@ class Evictions:
         superseded = ledger.refused(victims, in_use)
         self._context.changed.notify()
         for generation in superseded:
-            await self._context.workers.disk(self._context.store.mark_superseded, generation.id)
+            await self.mark(generation.id)
 
     def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
         if reason is None:

@@ -10,8 +10,9 @@ from weightd.cache.checks import Checks
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.pinning import Pins
+from weightd.cache.trimming import Trimming
 from weightd.errors import IoError
-from weightd.store import HistoryDatabase, Recency
+from weightd.store import HistoryDatabase, NoSpace, Recency
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Upkeep:
         self._pins = pins
         self._checks = checks
         self._memory = memory
+        self._trimming = Trimming(context, evictions)
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -76,6 +78,8 @@ class Upkeep:
             "flush": _every(options.flush_interval, self._memory.flush),
             "check": _every(options.check_interval, self._checks.check_all, at_once=True),
             "use": _every(options.use_memory, self._ask_again),
+            "trim": _every(options.trim_interval, self._trimming.trim, at_once=True),
+            "mark": _every(options.trim_interval, self._evictions.mark_again),
         }
         for name, loop in loops.items():
             self._loops.append(self._context.tasks.spawn(loop, name))
@@ -108,6 +112,6 @@ async def _every(
     while True:
         try:
             await work()
-        except IoError as error:
+        except (IoError, NoSpace) as error:
             log.warning("%s", error)
         await asyncio.sleep(seconds)
