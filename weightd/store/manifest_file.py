@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any, Final, NamedTuple, Self
 
 from weightd.errors import InvalidKey, InvalidRequest
@@ -28,6 +29,8 @@ from weightd.units import round_up
 BYTES_MAX: Final = 64 << 20
 """A longer manifest was not written by weightd."""
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}", re.ASCII)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _INTEGER_MAX: Final = (1 << 63) - 1
 
 
@@ -83,9 +86,10 @@ def encode(record: Record) -> bytes:
 def read(name: str, parent: int) -> Record:
     """What the generation directory ``name`` says of itself.
 
-    Opens one file.  Raises Unreadable, or OSError for a disk that fails.
+    Opens one file; that ``name`` is a directory and no link is known to the
+    caller.  Raises Unreadable, or OSError for a disk that fails.
     """
-    descriptor = tree.open_regular(parent, f"{name}/{layout.MANIFEST}")
+    descriptor = tree.open_regular(parent, f"{name}/{layout.MANIFEST}", checked=True)
     if descriptor is None:
         raise Unreadable("manifest.json is missing, or not a regular file")
     try:
@@ -132,7 +136,7 @@ def _decode_record(fields: Any) -> Record:
     manifest = Manifest(
         key=Key.parse(_text(fields["key"])),
         digest=parse_sha256(_text(fields["digest"])),
-        files=tuple(_decode_file(file) for file in listed),
+        files=tuple([_decode_file(file) for file in listed]),
         sequence=_count(fields["sequence"]),
         published_at=_seconds(fields["published_at"]),
         source=_optional_text(fields.get("source")),
@@ -140,15 +144,18 @@ def _decode_record(fields: Any) -> Record:
     )
     if len({entry.path for entry in manifest.files}) != len(listed):
         raise ValueError("a path is listed twice")
-    stamps = (Stamp(_count(file["inode"]), _count(file["written_ns"])) for file in listed)
+    stamps = [Stamp(_count(file["inode"]), _count(file["written_ns"])) for file in listed]
     return Record(manifest, tuple(stamps))
 
 
 def _decode_file(file: Any) -> FileEntry:
-    path = _text(file["path"])
-    if (fault := file_path_fault(path)) is not None:
+    path, sha256 = _text(file["path"]), _text(file["sha256"])
+    # Ten thousand models are read at a start, and nearly every name is plain.
+    if not _PLAIN.fullmatch(path) and (fault := file_path_fault(path)) is not None:
         raise ValueError(f"path {path!r:.100}: {fault}")
-    return FileEntry(path, _count(file["bytes"]), parse_sha256(_text(file["sha256"])))
+    if not _SHA256.fullmatch(sha256):
+        raise ValueError(f"sha256 {sha256!r:.100}")
+    return FileEntry(path, _count(file["bytes"]), sha256)
 
 
 def _text(value: Any) -> str:
