@@ -16,7 +16,7 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.made  ## Start the daemon on a small root and watch the worked example happen
-	@$(BIN)/python -m weightd.cli.demo
+	@$(BIN)/python -m weightd.cli.demo $(if $(ONCE),--once)
 
 test: check  ## Lint, types and floors, then the whole suite
 	$(BIN)/pytest -n $(JOBS)
