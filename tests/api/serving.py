@@ -112,6 +112,18 @@ async def serving(
         await asyncio.to_thread(store.close)
 
 
+class _Server(uvicorn.Server):
+    """A server that says when it has begun to answer."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.answering = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.answering.set()
+
+
 @asynccontextmanager
 async def answering(cache: WeightCache, desk: Desk, door: Door) -> AsyncIterator[Served]:
     """Answer at one door.  The socket has a short path, whatever the test's directory is called."""
@@ -123,10 +135,9 @@ async def answering(cache: WeightCache, desk: Desk, door: Door) -> AsyncIterator
         path = Path(directory) / "socket"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
-        server = uvicorn.Server(config)
+        server = _Server(config)
         running = asyncio.create_task(server._serve([listener]))
-        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.001)
+        await server.answering.wait()
         transport = httpx.AsyncHTTPTransport(uds=str(path))
         try:
             async with httpx.AsyncClient(

@@ -1,12 +1,12 @@
-"""Every bad key, holder, header, length or parameter: its problem, the part named, nothing changed."""
+"""Every bad key, holder, header, length or parameter: the part is named, nothing changes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.api.serving import Served, problem
+from tests.api.serving import Answer, Served, problem, serving
 
 LONG = "x" * 201
 
@@ -53,10 +53,17 @@ ROUTES = [
 ]
 
 
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One daemon for all of them, since none of them may change it."""
+    async with serving(tmp_path_factory.mktemp("bad") / "cache") as served:
+        await served.put("kept", 1000)
+        yield served
+
+
 @pytest.fixture(autouse=True)
-async def unchanged(served: Served) -> Any:
+async def unchanged(served: Served) -> AsyncIterator[None]:
     """Nothing that is bad changes anything."""
-    await served.put("kept", 1000)
     before = (await served.client.get("/v1/status")).json()
     yield
     after = (await served.client.get("/v1/status")).json()
@@ -64,12 +71,12 @@ async def unchanged(served: Served) -> Any:
         assert after[figure] == before[figure], figure
 
 
-async def raw(served: Served, method: str, target: str, headers: str = "", body: str = "") -> Any:
-    """Send a request that no client library would, and read its problem."""
-    answer = await served.exchange(
-        f"{method} {target} HTTP/1.1\r\nHost: d\r\n{headers}Connection: close\r\n\r\n{body}".encode()
-    )
-    return answer
+async def raw(
+    served: Served, method: str, target: str, headers: str = "", body: str = ""
+) -> Answer:
+    """Send a request that no client library would, and read its answer."""
+    head = f"{method} {target} HTTP/1.1\r\nHost: d\r\n{headers}Connection: close\r\n\r\n"
+    return await served.exchange((head + body).encode())
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)
@@ -170,7 +177,12 @@ async def test_the_offending_part_of_a_key_is_named(served: Served) -> None:
         ("PUT", "/v1/models/m", "Transfer-Encoding: gzip\r\n", "Transfer-Encoding"),
         ("PUT", "/v1/models/m", "Content-Length: 0\r\nIf-None-Match: x\r\n", "If-None-Match"),
         ("PUT", "/v1/models/m", "Content-Length: 0\r\nIf-Match: *\r\n", "If-Match"),
-        ("PUT", "/v1/models/m", "Content-Length: 0\r\nContent-Range: bytes 0-1/9\r\n", "Content-Range"),
+        (
+            "PUT",
+            "/v1/models/m",
+            "Content-Length: 0\r\nContent-Range: bytes 0-1/9\r\n",
+            "Content-Range",
+        ),
         ("GET", "/v1/evictions?after=-1", "", "after"),
         ("GET", "/v1/events?after=x", "", "after"),
         ("GET", "/healthz?verbose", "", "verbose"),
@@ -248,7 +260,9 @@ async def test_an_archive_takes_neither_file_nor_sha256(served: Served) -> None:
         assert problem(answer)["what"] == parameter.partition("=")[0]
 
 
-@pytest.mark.parametrize("target", ["/", "/v1", "/v2/models", "/v1/modelsx", "//v1/models", "/v1/pins/h"])
+@pytest.mark.parametrize(
+    "target", ["/", "/v1", "/v2/models", "/v1/modelsx", "//v1/models", "/v1/pins/h"]
+)
 async def test_an_unknown_route_is_a_problem(served: Served, target: str) -> None:
     answer = await raw(served, "GET", target)
     assert answer.status == 404
@@ -265,8 +279,8 @@ async def test_a_wrong_method_is_a_problem_with_allow(served: Served) -> None:
 
 
 async def test_what_the_parser_refuses_is_a_problem(served: Served) -> None:
-    for sent in (b"GARBAGE\r\n\r\n", b"GET /a b HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nA b: c\r\n\r\n"):
-        answer = await served.exchange(sent)
+    for head in ("GARBAGE", "GET /a b HTTP/1.1", "GET / HTTP/1.1\r\nA b: c"):
+        answer = await served.exchange(f"{head}\r\n\r\n".encode())
         assert answer.status == 400
         assert problem(answer)["code"] == "invalid-request"
         assert answer.headers["connection"] == "close"

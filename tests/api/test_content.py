@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -17,12 +19,22 @@ TAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
 OTHER = f'"{"0" * 64}"'
 
 
-@pytest.fixture(autouse=True)
-async def model(served: Served) -> AsyncIterator[None]:
-    assert (await served.client.put("/v1/models/m", content=DATA)).status_code == 201
-    yield
-    status = (await served.client.get("/v1/status")).json()
-    assert status["hits"] + status["misses"] == 0, "reading content is no lookup"
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One daemon for all that only read; reading content is no lookup."""
+    async with serving(tmp_path_factory.mktemp("content") / "cache") as served:
+        assert (await served.client.put("/v1/models/m", content=DATA)).status_code == 201
+        yield served
+        status = (await served.client.get("/v1/status")).json()
+        assert status["hits"] + status["misses"] == 0
+
+
+@pytest.fixture
+async def own(root: Path) -> AsyncIterator[Served]:
+    """A daemon of the test's own, whose readers may take nothing for a moment only."""
+    async with serving(root, limits=Limits(idle_timeout=0.2)) as served:
+        assert (await served.client.put("/v1/models/m", content=DATA)).status_code == 201
+        yield served
 
 
 async def test_the_whole_file(served: Served) -> None:
@@ -61,7 +73,9 @@ async def test_one_range(served: Served, asked: str, start: int, stop: int) -> N
     assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(DATA)}"
 
 
-@pytest.mark.parametrize("asked", ["bytes=2500001-", "bytes=9999999-99999999", "bytes=-0", "bytes=0-1,5-6"])
+@pytest.mark.parametrize(
+    "asked", ["bytes=2500001-", "bytes=9999999-99999999", "bytes=-0", "bytes=0-1,5-6"]
+)
 async def test_a_range_that_cannot_be_answered(served: Served, asked: str) -> None:
     answer = await served.client.get("/v1/content/m", headers={"Range": asked})
     assert answer.status_code == 416
@@ -121,36 +135,33 @@ async def test_an_absent_model_is_not_resident(served: Served) -> None:
         assert problem(answer)["code"] == "not-resident"
 
 
-async def test_a_model_being_read_is_not_deleted_and_is_let_go_when_the_reader_leaves(
-    served: Served,
-) -> None:
-    reader, writer = await served.connect()
-    writer.write(b"GET /v1/content/m HTTP/1.1\r\nHost: d\r\n\r\n")
-    await reader.readuntil(b"\r\n\r\n")
-    answer = await served.client.delete("/v1/models/m")
-    assert answer.status_code == 409
-    writer.transport.abort()
-    await until_deleted(served)
+async def test_a_model_goes_once_its_reader_left(root: Path) -> None:
+    async with serving(root) as served:
+        await served.client.put("/v1/models/m", content=DATA)
+        connection = await reading(served)
+        assert (await served.client.delete("/v1/models/m")).status_code == 409
+        connection.close()
+        await until_deleted(served)
 
 
-async def test_a_reader_that_takes_nothing_is_cut(root_of_stalled: Served) -> None:
-    served = root_of_stalled
-    reader, writer = await served.connect()
-    writer.write(b"GET /v1/content/m HTTP/1.1\r\nHost: d\r\n\r\n")
-    await reader.readuntil(b"\r\n\r\n")
-    reader._transport.pause_reading()  # type: ignore[attr-defined]
-    await until_deleted(served)
-    writer.transport.abort()
+async def test_a_reader_that_takes_nothing_is_cut(own: Served) -> None:
+    connection = await reading(own)
+    await until_deleted(own)
+    connection.close()
+
+
+async def reading(served: Served) -> socket.socket:
+    """A connection with an answer under way that it does not read."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, str(served.socket))
+    await loop.sock_sendall(connection, b"GET /v1/content/m HTTP/1.1\r\nHost: d\r\n\r\n")
+    assert (await loop.sock_recv(connection, 12)) == b"HTTP/1.1 200"
+    return connection
 
 
 async def until_deleted(served: Served) -> None:
     async with asyncio.timeout(20):
-        while (await served.client.delete("/v1/models/m")).status_code != 204:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def root_of_stalled(tmp_path) -> AsyncIterator[Served]:  # type: ignore[no-untyped-def]
-    async with serving(tmp_path / "other", limits=Limits(idle_timeout=0.2)) as served:
-        assert (await served.client.put("/v1/models/m", content=DATA)).status_code == 201
-        yield served
+        while (await served.client.delete("/v1/models/m")).status_code != 204:
+            pass

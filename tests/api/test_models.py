@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,7 @@ async def test_a_hostile_archive_is_refused_whole(
 
 
 async def test_a_body_in_chunks_grows_into_free_bytes(served: Served) -> None:
-    async def chunks():  # type: ignore[no-untyped-def]
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(20):
             yield b"x" * 50_000
 
