@@ -167,7 +167,9 @@ class Node:
 
     async def ask_again(self) -> None:
         """What goes on by itself every few seconds for models that were seen in use."""
-        await self.cache._upkeep._ask_again()
+        upkeep = self.cache._upkeep
+        assert upkeep is not None
+        await upkeep._ask_again()
 
     def manifests(self) -> list[Path]:
         return sorted((self.root / "models").glob("*/manifest.json"))

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from weightd.cache.admission import Admission
+from weightd.cache.checks import Checks
 from weightd.cache.context import Context, Model
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import Body, PutOutcome, PutTerms, Source
@@ -27,8 +28,16 @@ from weightd.errors import (
     TooLarge,
 )
 from weightd.ledger import Generation, Reservation, Standing, Succession, holder_figures
-from weightd.model import FileEntry, GenerationId, Key, Manifest, content_digest, file_path_fault
-from weightd.store import Ingest, NoSpace, SeizeRefused
+from weightd.model import (
+    Blob,
+    FileEntry,
+    GenerationId,
+    Key,
+    Manifest,
+    content_digest,
+    file_path_fault,
+)
+from weightd.store import AlreadyPublished, Ingest, NoSpace, SeizeRefused
 
 GROWTH_STEP: Final = 16 << 20
 """How many bytes an arrival of unknown size asks for beyond what it needs next."""
@@ -37,10 +46,13 @@ GROWTH_STEP: Final = 16 << 20
 class Arrivals:
     """Takes bodies in."""
 
-    def __init__(self, context: Context, admission: Admission, evictions: Evictions) -> None:
+    def __init__(
+        self, context: Context, admission: Admission, evictions: Evictions, checks: Checks
+    ) -> None:
         self._context = context
         self._admission = admission
         self._evictions = evictions
+        self._checks = checks
         self.last_sequence = 0
 
     async def put(self, key: Key, body: Body, terms: PutTerms) -> PutOutcome:
@@ -69,8 +81,7 @@ class Arrivals:
         return outcome
 
     async def _put(self, key: Key, body: Body, terms: PutTerms, started: float) -> PutOutcome:
-        await self._context.settled(key)
-        current = self._context.ledger.current(key)
+        current = await self._checks.current(key)
         if current is not None and terms.unless_digest == current.id.digest:
             return self._same(current)
         self._must_not_exist(key, terms)
@@ -117,7 +128,7 @@ class Arrivals:
         receiving: asyncio.Future[tuple[FileEntry, ...]] | None = None
         try:
             async with body as source:
-                metered = Meter(source, terms.most, self._count)
+                metered = Meter(source, terms.most, self._context.counters.received)
                 receiving = self._context.workers.transfer(
                     _receive, ingest, metered, allowance, reservation.key, terms
                 )
@@ -144,9 +155,9 @@ class Arrivals:
             await self._context.changed.wait()
         self._context.publishing.add(key)
         try:
-            self._must_not_exist(key, terms)
             id = GenerationId(key, content_digest(files))
-            known = self._context.ledger.generation(id)
+            known = await self._checks.known(id)
+            self._must_not_exist(key, terms)
             if known is not None and known.standing is Standing.RESIDENT:
                 return self._same(known)
             if known is not None:
@@ -175,12 +186,21 @@ class Arrivals:
             sequence=self.last_sequence,
             published_at=now,
         )
-        _, blobs = await self._context.workers.disk(self._context.store.publish, ingest, manifest)
+        blobs = await self._publish_on_disk(ingest, manifest)
         succession = self._context.ledger.commit(reservation, id.digest, blobs, now)
         self._context.models[id] = Model(manifest, checked_at=now)
         self._context.counters.arrived(id, manifest.bytes, now)
         self._tell("published", succession.generation)
         return succession
+
+    async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
+        publish = self._context.store.publish
+        try:
+            _, blobs = await self._context.workers.disk(publish, ingest, manifest)
+        except AlreadyPublished:
+            await self._evictions.make_way(manifest.id)
+            _, blobs = await self._context.workers.disk(publish, ingest, manifest)
+        return blobs
 
     async def _restore(self, reservation: Reservation, known: Generation) -> Succession:
         """The content of a retired generation came again: it is current once more."""
@@ -208,6 +228,9 @@ class Arrivals:
             except SeizeRefused:
                 # Some process uses it: it is retired now, and `Upkeep` asks again.
                 self._tell("retired", succession.replaced.generation)
+                await self._evictions.mark(succession.replaced.id)
+        if succession.left:
+            self._context.tasks.spawn(self._evictions.let_go(succession.left), "let go")
         if succession.retired is not None:
             self._tell("retired", succession.retired)
             await self._evictions.mark(succession.retired.id)
@@ -232,9 +255,6 @@ class Arrivals:
         full.add_note(str(error))
         self._context.counters.rejections["disk-full"] += 1
         return full
-
-    def _count(self, size: int) -> None:
-        self._context.counters.put_bytes += size
 
     def _tell(self, type: str, generation: Generation) -> None:
         self._context.events.tell(

@@ -10,8 +10,9 @@ import asyncio
 import heapq
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import ParamSpec, TypeVar
 
 from weightd.cache import start
 from weightd.cache.admission import Admission
@@ -39,11 +40,14 @@ from weightd.cache.snapshot import take_snapshot
 from weightd.cache.tasks import completed, ended
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.workers import Workers
-from weightd.errors import Draining, InUse, NotResident, UnknownFile
+from weightd.errors import Draining, InUse, IoError, NotResident, Starting, UnknownFile
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import Generation, Ledger
 from weightd.model import Digest, Eviction, FileEntry, GenerationId, Key
-from weightd.store import HistoryDatabase, PinDatabase, SeizeRefused, Store
+from weightd.store import HistoryDatabase, PinDatabase, ScanReport, SeizeRefused, Store
+
+P = ParamSpec("P")
+D = TypeVar("D", PinDatabase, HistoryDatabase)
 
 log = logging.getLogger(__name__)
 
@@ -81,54 +85,79 @@ class WeightCache:
         self._boot_id = boot_id
         self._evictions = Evictions(self._context)
         self._admission = Admission(self._context, self._evictions)
-        self._arrivals = Arrivals(self._context, self._admission, self._evictions)
         self._checks = Checks(self._context, self._evictions)
+        self._arrivals = Arrivals(self._context, self._admission, self._evictions, self._checks)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
         self._accepting: asyncio.Task[None] | None = None
+        self._databases: list[PinDatabase | HistoryDatabase] = []
+        self._upkeep: Upkeep | None = None
+        self._memory: Memory | None = None
 
     # -- Life ------------------------------------------------------------------
 
     async def start(self) -> None:
         """Find what is on disk and enter it in the books; clean up in the background.
 
-        Raises IoError or RootUnusable.
+        Raises IoError or RootUnusable; the cache is closed then.
         """
+        try:
+            await self._start()
+        except BaseException:
+            await completed(self._shut())
+            raise
+        self._context.state = "ready"
+
+    async def _start(self) -> None:
         context = self._context
         report = await context.workers.disk(context.store.scan)
-        self._history = await context.workers.disk(HistoryDatabase, context.store.history_path)
-        recency = await context.workers.disk(self._history.load)
+        history = await self._opened(HistoryDatabase, context.store.history_path)
+        if history.lost is not None:
+            log.warning("the order of eviction is not remembered: %s", history.lost)
+        recency = await context.workers.disk(history.load)
         context.clock.not_before(start.latest(report, recency))
         superseded = start.enter(context, report, recency)
         self._foreign = tuple(report.foreign)
-        self._evictions.last_sequence = await context.workers.disk(
-            self._history.last_eviction_sequence
-        )
+        self._evictions.last_sequence = await context.workers.disk(history.last_eviction_sequence)
         self._arrivals.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
-        await self._start_pins(expected=bool(report.models))
+        pins = await self._start_pins(report)
         for id in superseded:
-            await context.workers.disk(context.store.mark_superseded, id)
-        used = max((known.sequence for known in recency.values()), default=0)
-        self._memory = Memory(context, self._evictions, self._history, used)
+            await self._evictions.mark_or_later(id)
+        self._memory = Memory(context, self._evictions, history, recency)
+        self._history = history
         self._evictions.add_debris(report.debris)
-        self._upkeep = Upkeep(context, self._evictions, self._pins, self._checks, self._memory)
+        if context.ledger.pins_known:
+            damaged = [one.generation for one in report.damaged]
+            context.tasks.spawn(self._evictions.let_damaged_go(damaged), "let damaged go")
+        self._upkeep = Upkeep(context, self._evictions, pins, self._checks, self._memory)
         self._upkeep.start()
-        context.state = "ready"
 
-    async def _start_pins(self, *, expected: bool) -> None:
+    async def _start_pins(self, report: ScanReport) -> Pins:
         context = self._context
-        self._database: PinDatabase = await context.workers.disk(
-            start.open_pins, context, expected=expected
-        )
-        loss = await context.workers.disk(self._database.loss)
+        database = await self._opened(start.open_pins, context, expected=bool(report.models))
+        loss = await context.workers.disk(database.loss)
         if loss is not None:
             context.ledger.doubt_pins()
+        self._database = database
+        self._pins = Pins(context, self._evictions, database, self._boot_id)
+        await self._pins.load(report.damaged)
+        if loss is not None:
+            # Not before the pins taken since the loss stand in the books.
             left = loss.since + context.options.accept_loss_after - context.clock.now()
             self._accepting = context.tasks.spawn(self._accept_later(left), "accept loss")
-        self._pins = Pins(context, self._evictions, self._database, self._boot_id)
-        await self._pins.load()
+        return self._pins
+
+    async def _opened(self, make: Callable[P, D], /, *args: P.args, **kwargs: P.kwargs) -> D:
+        """Open a database that `_shut` closes, even if this is cancelled meanwhile."""
+        opening = self._context.workers.disk(make, *args, **kwargs)
+        cancelled = await ended(opening)
+        database = opening.result()
+        self._databases.append(database)
+        if cancelled is not None:
+            raise cancelled
+        return database
 
     @property
     def state(self) -> State:
@@ -143,20 +172,29 @@ class WeightCache:
     async def close(self) -> None:
         """End what goes on by itself, write down what is remembered, let the files go.
 
-        Whatever its callers had under way must have ended.
+        Whatever its callers had under way must have ended.  A second time, or
+        after a start that failed, it does nothing.
         """
         self.drain()
-        self._upkeep.stop()
+        await completed(self._shut())
+
+    async def _shut(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.stop()
         if self._accepting is not None:
             self._accepting.cancel()
         await self._context.tasks.finish()
-        await self._memory.flush()
+        if self._memory is not None:
+            try:
+                await self._memory.flush()
+            except IoError as error:
+                log.warning("what was used last is not remembered: %s", error)
         await asyncio.to_thread(self._close_files)
 
     def _close_files(self) -> None:
         self._context.workers.close()
-        self._database.close()
-        self._history.close()
+        while self._databases:
+            self._databases.pop().close()
 
     # -- Lookups ---------------------------------------------------------------
 
@@ -217,6 +255,7 @@ class WeightCache:
         try:
             descriptor = opening.result()
         except FileNotFoundError:
+            self._checks.doubt(id)
             raise NotResident(key=str(id.key)) from None
         if cancelled is not None:
             os.close(descriptor)
@@ -225,15 +264,10 @@ class WeightCache:
 
     async def _present(self, key: Key) -> Generation:
         """The current generation, its files seen not long ago.  Raises NotResident."""
-        await self._context.settled(key)
-        while True:
-            generation = self._context.ledger.current(key)
-            if generation is None:
-                raise NotResident(key=str(key))
-            if self._checks.fresh(generation):
-                return generation
-            await self._checks.check(generation)
-            await self._context.settled(key)
+        generation = await self._checks.current(key)
+        if generation is None:
+            raise NotResident(key=str(key))
+        return generation
 
     # -- Changes ---------------------------------------------------------------
 
@@ -270,7 +304,8 @@ class WeightCache:
         self._must_take_new()
         wished = self._context.clock.now()
         try:
-            if not self._context.ledger.held(holder, key):
+            held = self._context.ledger.held(holder, key)
+            if not any(generation in (None, pin.generation.digest) for pin in held):
                 await self._present(key)
             outcome = await self._pins.pin(holder, key, ttl, forever, generation)
         except NotResident:
@@ -279,7 +314,6 @@ class WeightCache:
         if outcome.created:
             waited = self._context.clock.now() - wished
             self._context.counters.hit(outcome.record.manifest.bytes, waited)
-        self._context.changed.notify()
         return outcome
 
     async def unpin(self, holder: str, key: Key) -> None:
@@ -292,6 +326,10 @@ class WeightCache:
 
     async def accept_loss(self) -> None:
         """Evict again, although pins were lost.  Without a loss it does nothing."""
+        # Apart from the caller, whose cancellation would end the write with it.
+        await asyncio.shield(self._context.tasks.spawn(self._accept_loss(), "accept loss"))
+
+    async def _accept_loss(self) -> None:
         await asyncio.wrap_future(self._database.accept_loss())
         gone = self._context.ledger.accept_loss()
         self._context.changed.notify()
@@ -326,8 +364,10 @@ class WeightCache:
     ) -> tuple[list[Eviction], int | None]:
         """The journal, oldest first, from after sequence ``after``; and where to go on.
 
-        Without ``after`` it is the newest ``limit`` entries.
+        Without ``after`` it is the newest ``limit`` entries.  Raises Starting.
         """
+        if self._memory is None:
+            raise Starting
         await self._memory.flush()
         last = self._evictions.last_sequence
         since = max(0, last - limit) if after is None else after

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from weightd.cache.context import Context
+from weightd.cache.context import NEVER, Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.tasks import completed
 from weightd.errors import IoError
 from weightd.ledger import Generation
-from weightd.store import Damage, SeizeRefused
+from weightd.model import GenerationId, Key
+from weightd.store import Damage
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,30 @@ class Checks:
     def __init__(self, context: Context, evictions: Evictions) -> None:
         self._context = context
         self._evictions = evictions
+
+    async def current(self, key: Key) -> Generation | None:
+        """The current generation of ``key``, its files seen not long ago.  Raises IoError."""
+        await self._context.settled(key)
+        while (generation := self._context.ledger.current(key)) is not None:
+            if self.fresh(generation):
+                break
+            await self.check(generation)
+            await self._context.settled(key)
+        return generation
+
+    async def known(self, id: GenerationId) -> Generation | None:
+        """The generation ``id``, its files seen just now.  Raises IoError."""
+        generation = self._context.ledger.generation(id)
+        if generation is not None and not generation.damaged:
+            await self.check(generation)
+            await self._context.settled(id.key)
+        return self._context.ledger.generation(id)
+
+    def doubt(self, id: GenerationId) -> None:
+        """One of its files was not there: look at once when it is wanted again."""
+        model = self._context.models.get(id)
+        if model is not None:
+            model.checked_at = NEVER
 
     def fresh(self, generation: Generation) -> bool:
         """Whether the last check is recent enough for a lookup to be answered at once."""
@@ -70,9 +95,5 @@ class Checks:
             reason=reason,
         )
         doomed = self._context.ledger.withdraw(generation.id)
-        if doomed is None:
-            return
-        try:
-            await self._evictions.evict([doomed], "damage")
-        except SeizeRefused as refused:
-            log.warning("%s stays on disk: %s", generation.id.key, refused)
+        if doomed is not None:
+            await self._evictions.let_go([doomed])

@@ -33,6 +33,7 @@ class Options:
     a model that the kernel reported in use is taken for used;
     ``trim_interval`` is between two looks whether there is too much on the
     disk; ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
+    ``orphan_grace`` is how long a pin from before a reboot of the node stays;
     ``heartbeat`` is how long an event stream stays silent at most.
     """
 
@@ -46,6 +47,7 @@ class Options:
     grant_timeout: float = 300.0
     heartbeat: float = 10.0
     accept_loss_after: float = 3600.0
+    orphan_grace: float = 600.0
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ class Counters:
     hit_seconds: Histogram = field(default_factory=lambda: Histogram(LOOKUP_SECONDS))
     admission_seconds: Histogram = field(default_factory=lambda: Histogram(TRANSFER_SECONDS))
     put_seconds: Histogram = field(default_factory=lambda: Histogram(TRANSFER_SECONDS))
+    _receiving: threading.Lock = field(default_factory=threading.Lock)
     _evicted_at: OrderedDict[GenerationId, float] = field(default_factory=OrderedDict)
 
     def hit(self, size: int, seconds: float) -> None:
@@ -71,6 +73,11 @@ class Counters:
 
     def miss(self) -> None:
         self.lookups["miss"] += 1
+
+    def received(self, size: int) -> None:
+        """So many bytes of a body came in; called by the thread that reads it."""
+        with self._receiving:
+            self.put_bytes += size
 
     def evicted(self, id: GenerationId, size: int, reason: EvictionReason, now: float) -> None:
         self.evictions[reason] += 1

@@ -26,7 +26,7 @@ class EventLog:
         self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._last = 0
         self._signal = Signal()
-        self._ended = False
+        self._end: Event | None = None
 
     def tell(self, type: str, **data: object) -> None:
         """Something happened."""
@@ -36,9 +36,9 @@ class EventLog:
 
     def end(self, outcome: str) -> None:
         """Nothing more will happen: every listener gets a last event ``end``."""
-        if not self._ended:
+        if self._end is None:
             self.tell("end", outcome=outcome)
-            self._ended = True
+            self._end = self._kept[-1]
 
     async def listen(self, after: int | None) -> AsyncIterator[Event | None]:
         """Every event after ``after`` (None: from now on), and None when all is quiet."""
@@ -59,8 +59,8 @@ class EventLog:
                 yield event
                 if event.type == "end":
                     return
-            elif self._ended:
-                yield self._kept[-1]
+            elif self._end is not None:
+                yield self._end
                 return
             elif not await self._signal.wait(self._heartbeat):
                 yield None

@@ -14,7 +14,7 @@ from typing import Final
 
 from weightd.cache.context import Context
 from weightd.cache.tasks import completed
-from weightd.errors import IoError
+from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import Doomed as DoomedDirectory
@@ -36,6 +36,8 @@ class Evictions:
         self.gone: list[GenerationId] = []
         self.last_sequence = 0
         self._unmarked: set[GenerationId] = set()
+        self.kept: set[GenerationId] = set()
+        """Damaged directories that somebody pinned; of their digests only the start is known."""
 
     async def evict(
         self,
@@ -106,6 +108,13 @@ class Evictions:
         await self._context.workers.disk(self._context.store.mark_superseded, id)
         self._unmarked.discard(id)
 
+    async def mark_or_later(self, id: GenerationId) -> None:
+        """Make a retirement last, if need be later: a start does not fail for it."""
+        try:
+            await self.mark(id)
+        except (IoError, NoSpace) as error:
+            log.warning("the retirement of %s is not on disk yet: %s", id.key, error)
+
     async def mark_again(self) -> None:
         """Make those retirements last that the disk refused.  Raises IoError or NoSpace."""
         publishing = self._context.publishing
@@ -121,6 +130,28 @@ class Evictions:
                 finally:
                     publishing.discard(id.key)
                     self._context.changed.notify()
+
+    async def make_way(self, id: GenerationId) -> None:
+        """Doom what stands in the place of ``id`` and is in no books: its manifest was damaged.
+
+        Raises InUse, IoError or NoSpace.
+        """
+        key = str(id.key)
+        if any(kept.key == id.key and id.digest.startswith(kept.digest) for kept in self.kept):
+            raise InUse(key=key, reason="what is left of it is damaged, and pinned")
+        try:
+            moved = await self._context.workers.disk(self._context.store.doom, [id])
+        except SeizeRefused as refused:
+            raise InUse(key=key, reason=refused.refused[id]) from refused
+        self.add_debris(moved)
+
+    async def let_damaged_go(self, damaged: Iterable[GenerationId]) -> None:
+        """Doom what a start found damaged, as far as nobody uses it."""
+        for id in damaged:
+            try:
+                await self.make_way(id)
+            except (InUse, IoError, NoSpace) as error:
+                log.warning("%s is damaged and stays on disk: %s", id.key, error)
 
     def add_debris(self, debris: Sequence[DoomedDirectory]) -> None:
         """Account for what an earlier run left half done, and unlink it."""
@@ -170,10 +201,16 @@ class Evictions:
         if arrival is not None:
             # Before the victims come back, or the promises would pass the budget for a moment.
             self.release(arrival)
+        marked: set[GenerationId] = set()
+        # While they are leaving no publication of their key can take the mark off again.
+        while late := [one.id for one in victims if one.superseded and one.id not in marked]:
+            marked.add(late[0])
+            await self.mark_or_later(late[0])
         superseded = ledger.refused(victims, in_use)
         self._context.changed.notify()
         for generation in superseded:
-            await self.mark(generation.id)
+            if generation.id not in marked:
+                await self.mark_or_later(generation.id)
 
     def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
         if reason is None:

@@ -3,22 +3,27 @@
 The ledger is changed first, so that nothing evicts what is being pinned, and
 the record is queued in the same step, so that records stand in the database
 in the order in which the ledger changed.  When a record cannot be written the
-ledger is put back as it was.
+ledger is put back to what is on stable storage.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from concurrent.futures import Future
+from typing import Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PinOutcome, PinView
-from weightd.errors import StateUnwritable, WeightdError
+from weightd.errors import StateUnwritable
 from weightd.ledger import Pinning
-from weightd.model import Digest, Key, Pin
-from weightd.store import PinDatabase
+from weightd.model import Digest, GenerationId, Key, Pin
+from weightd.store import Damaged, PinDatabase
+
+DIRECTORY_DIGITS: Final = 16
+"""How many digits of a generation's digest the name of its directory tells."""
 
 log = logging.getLogger(__name__)
 
@@ -33,24 +38,37 @@ class Pins:
         self._evictions = evictions
         self._database = database
         self._boot_id = boot_id
+        self._stored: dict[tuple[str, GenerationId], Pin] = {}
+        """What stands on stable storage, as far as it was told."""
 
-    async def load(self) -> None:
+    async def load(self, damaged: Iterable[Damaged]) -> None:
         """Enter the pins of stable storage; a lease gets its full ttl anew.
 
+        A pin from before a reboot lapses after a grace, unless it is one forever.
+
         A pin of a generation that is not here is of an eviction that its unpin
-        had allowed, and is forgotten.
+        had allowed, and is forgotten; one of a damaged directory keeps it.
         """
         now = self._context.clock.now()
+        unreadable = {one.generation for one in damaged}
         for stored in await self._context.workers.disk(self._database.load):
             pin = stored.pin
+            digest = pin.generation.digest[:DIRECTORY_DIGITS]
+            broken = GenerationId(pin.generation.key, digest)
+            if broken in unreadable:
+                self._evictions.kept.add(broken)
+                continue
             if self._context.ledger.generation(pin.generation) is None:
                 log.warning("pin of %s on %s: not on disk", pin.holder, pin.generation.key)
                 self._forget(pin)
                 continue
             until = None if pin.ttl is None else now + pin.ttl
-            self._context.ledger.put_pin(
-                Pin(pin.holder, pin.generation, pin.since, pin.ttl, until, pin.forever)
-            )
+            if pin.ttl is None and not pin.forever and stored.boot_id != self._boot_id:
+                # Its holder died with the node, unless it comes back and renews.
+                until = now + self._context.options.orphan_grace
+            loaded = Pin(pin.holder, pin.generation, pin.since, pin.ttl, until, pin.forever)
+            self._context.ledger.put_pin(loaded)
+            self._stored[pin.holder, pin.generation] = loaded
 
     async def pin(
         self, holder: str, key: Key, ttl: float | None, forever: bool, digest: Digest | None
@@ -60,19 +78,21 @@ class Pins:
             holder, key, self._context.clock.now(), ttl=ttl, forever=forever, digest=digest
         )
         record = self._context.record(pinning.generation)
+        # The next lease to lapse may be this one.
+        self._context.changed.notify()
+        kept = self._database.put(pinning.pin, self._boot_id)
         # A caller that goes away leaves a pin that it was not told of: the safe side.
-        await asyncio.shield(self._context.tasks.spawn(self._take(pinning), "pin"))
-        self._tell("pinned", pinning.pin, renewed=not pinning.created)
+        await asyncio.shield(self._context.tasks.spawn(self._take(pinning, kept), "pin"))
         return PinOutcome(record, pinning.pin, pinning.created)
 
     async def unpin(self, holder: str, key: Key) -> None:
         """End a holder's pins of a key.  Raises NotPinned or StateUnwritable."""
         pins, doomed = self._context.ledger.unpin(holder, key, self._context.clock.now())
+        self._context.changed.notify()
+        forgotten = [(pin, self._database.remove(pin.holder, pin.generation)) for pin in pins]
         if doomed:
             self._context.tasks.spawn(self._evictions.let_go(doomed), "let go")
-        await asyncio.shield(self._context.tasks.spawn(self._end(pins), "unpin"))
-        for pin in pins:
-            self._tell("unpinned", pin)
+        await asyncio.shield(self._context.tasks.spawn(self._end(forgotten), "unpin"))
 
     def views(self) -> list[PinView]:
         """Every pin, by key and holder."""
@@ -97,43 +117,47 @@ class Pins:
         due = self._context.ledger.next_lapse()
         return None if due is None else max(0.0, due - now)
 
-    async def _take(self, pinning: Pinning) -> None:
+    async def _take(self, pinning: Pinning, kept: Future[None]) -> None:
         try:
-            await asyncio.wrap_future(self._database.put(pinning.pin, self._boot_id))
-        except WeightdError:
-            self._take_back(pinning)
-            raise
-
-    def _take_back(self, pinning: Pinning) -> None:
-        """Undo a pin that is not on stable storage, unless it was renewed or ended since."""
-        ledger, pin = self._context.ledger, pinning.pin
-        if pinning.generation.pins.get(pin.holder) is not pin:
-            return
-        if pinning.previous is not None:
-            ledger.put_pin(pinning.previous)
-            return
-        doomed = ledger.drop_pin(pin, self._context.clock.now())
-        if doomed is not None:
-            self._context.tasks.spawn(self._evictions.let_go([doomed]), "let go")
-        self._context.changed.notify()
-
-    async def _end(self, pins: list[Pin]) -> None:
-        records = [self._database.remove(pin.holder, pin.generation) for pin in pins]
-        try:
-            for record in records:
-                await asyncio.wrap_future(record)
+            await asyncio.wrap_future(kept)
         except StateUnwritable:
-            for pin in pins:
-                generation = self._context.ledger.generation(pin.generation)
-                if generation is not None and pin.holder not in generation.pins:
-                    self._context.ledger.put_pin(pin)
+            self._stand_as_stored(pinning.pin.holder, pinning.generation.id, pinning.pin)
             raise
-        finally:
-            self._context.changed.notify()
+        self._stored[pinning.pin.holder, pinning.generation.id] = pinning.pin
+        self._tell("pinned", pinning.pin, renewed=not pinning.created)
+
+    async def _end(self, forgotten: list[tuple[Pin, Future[None]]]) -> None:
+        failure = None
+        for pin, record in forgotten:
+            try:
+                await asyncio.wrap_future(record)
+            except StateUnwritable as error:
+                self._stand_as_stored(pin.holder, pin.generation, None)
+                failure = error
+            else:
+                self._stored.pop((pin.holder, pin.generation), None)
+                self._tell("unpinned", pin)
+        if failure is not None:
+            raise failure
+
+    def _stand_as_stored(self, holder: str, id: GenerationId, wanted: Pin | None) -> None:
+        """Undo a change to ``wanted`` that is not on stable storage, unless another followed it."""
+        ledger = self._context.ledger
+        generation, stored = ledger.generation(id), self._stored.get((holder, id))
+        if generation is None or generation.pins.get(holder) is not wanted:
+            return
+        if stored is not None:
+            ledger.put_pin(stored)
+        elif wanted is not None:
+            doomed = ledger.drop_pin(wanted, self._context.clock.now())
+            if doomed is not None:
+                self._context.tasks.spawn(self._evictions.let_go([doomed]), "let go")
+        self._context.changed.notify()
 
     def _forget(self, pin: Pin) -> None:
         """Remove a record that nobody waits for; if that fails, the next start does it."""
         record = self._database.remove(pin.holder, pin.generation)
+        self._stored.pop((pin.holder, pin.generation), None)
 
         def ended(record: Future[None]) -> None:
             error = record.exception()

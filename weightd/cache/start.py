@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from weightd.cache.context import Context, Model
-from weightd.model import GenerationId, Key
+from weightd.model import GenerationId, Key, Manifest
 from weightd.store import Found, PinDatabase, PinsLost, Recency, ScanReport
 from weightd.store import Loss as PinLoss
 
@@ -30,19 +30,20 @@ def enter(
     """Book what the scan found, the idlest first; answer what is newly known to be superseded.
 
     A generation of which nothing is remembered counts as used when it was
-    published: it arrived after the last time recency was written down.
+    published: it arrived after the last time recency was written down.  So does
+    one that is remembered only from before it was evicted and came again.
     """
     newly: list[GenerationId] = []
     standings = list(_standings(report.models))
 
     def order(standing: Standing) -> tuple[float, int]:
         manifest = standing.found.manifest
-        known = recency.get(manifest.id, UNREMEMBERED)
+        known = _remembered(manifest, recency)
         return (known.last_used or manifest.published_at, known.sequence or manifest.sequence)
 
     for standing in sorted(standings, key=order):
         manifest = standing.found.manifest
-        known = recency.get(manifest.id, UNREMEMBERED)
+        known = _remembered(manifest, recency)
         context.ledger.load(
             manifest.id,
             standing.found.blobs,
@@ -54,9 +55,14 @@ def enter(
         if standing.retired and not standing.found.superseded:
             newly.append(manifest.id)
     for damaged in report.damaged:
-        log.warning("models/%s is damaged and is left alone: %s", damaged.name, damaged.reason)
+        log.warning("models/%s is damaged: %s", damaged.name, damaged.reason)
         context.counters.damaged_models += 1
     return newly
+
+
+def _remembered(manifest: Manifest, recency: Mapping[GenerationId, Recency]) -> Recency:
+    known = recency.get(manifest.id, UNREMEMBERED)
+    return UNREMEMBERED if known.last_used < manifest.published_at else known
 
 
 def latest(report: ScanReport, recency: Mapping[GenerationId, Recency]) -> float:

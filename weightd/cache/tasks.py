@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
+from weightd.errors import WeightdError
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -28,8 +30,12 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         # Asking for the exception marks it as seen; whoever awaits it still gets it.
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, WeightdError):
             log.debug("task %s ended with %r", task.get_name(), error)
+        else:
+            log.error("task %s failed; this is a bug", task.get_name(), exc_info=error)
 
     async def finish(self) -> None:
         """Wait until every task has ended by itself."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.pinning import Pins
+from weightd.cache.tasks import completed
 from weightd.cache.trimming import Trimming
 from weightd.errors import IoError
+from weightd.model import GenerationId
 from weightd.store import HistoryDatabase, NoSpace, Recency
 
 log = logging.getLogger(__name__)
@@ -21,32 +23,48 @@ class Memory:
     """Recency and the eviction journal on their way to the disposable database."""
 
     def __init__(
-        self, context: Context, evictions: Evictions, database: HistoryDatabase, sequence: int
+        self,
+        context: Context,
+        evictions: Evictions,
+        database: HistoryDatabase,
+        known: Mapping[GenerationId, Recency],
     ) -> None:
+        """``known`` is what the database says."""
         self._context = context
         self._evictions = evictions
         self._database = database
-        self._sequence = sequence
-        self._flushed_at = context.clock.now()
+        self._sequence = max((entry.sequence for entry in known.values()), default=0)
+        self._written = {id: (entry.last_used, entry.hits) for id, entry in known.items()}
+        # Two at once would each take off the journal what the other wrote.
+        self._flushing = asyncio.Lock()
 
     async def flush(self) -> None:
         """Write down what was used and evicted since the last time.
 
         Raises IoError; then the same is written the next time.
         """
-        started = self._context.clock.now()
+        async with self._flushing:
+            await completed(self._flush())
+
+    async def _flush(self) -> None:
         used = {}
         for generation in self._context.ledger.idle_first():
-            if generation.last_used >= self._flushed_at:
+            use = generation.last_used, generation.hits
+            if self._written.get(generation.id) != use:
                 self._sequence += 1
-                used[generation.id] = Recency(self._sequence, generation.last_used, generation.hits)
+                used[generation.id] = Recency(self._sequence, *use)
         journal, gone = list(self._evictions.pending), list(self._evictions.gone)
         forgotten = [id for id in gone if self._context.ledger.generation(id) is None]
         if used or journal or forgotten:
             await self._context.workers.disk(self._database.flush, used, forgotten, journal)
-        self._flushed_at = started
+        for id in forgotten:
+            self._written.pop(id, None)
+        self._written.update((id, (entry.last_used, entry.hits)) for id, entry in used.items())
         # What came in during the flush stands behind what was written.
-        del self._evictions.pending[: len(journal)]
+        written = journal[-1].sequence if journal else 0
+        self._evictions.pending[:] = [
+            entry for entry in self._evictions.pending if entry.sequence > written
+        ]
         del self._evictions.gone[: len(gone)]
 
 
