@@ -59,8 +59,9 @@ def load(flags: Mapping[str, str], default_config: Path = CONFIG) -> Loaded:
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        wrong = [_problem(detail, places) for detail in error.errors(include_url=False)]
-        raise SettingsError((*file_problems, *wrong)) from None
+        # One line for each option; a union would tell of each of its branches.
+        wrong = {detail["loc"][0]: _problem(detail, places) for detail in error.errors()}
+        raise SettingsError((*file_problems, *wrong.values())) from None
     if file_problems:
         raise SettingsError(file_problems)
     return Loaded(settings, places)

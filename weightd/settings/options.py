@@ -34,15 +34,18 @@ class Form:
     default: str
 
 
+# A reader that raises without words leaves them to the option's own form.
+
+
 def _read(parse: Callable[[str], T]) -> BeforeValidator:
     """Parse text; a number from the file is read as the text it was written as."""
 
     def read(given: object) -> object:
-        if isinstance(given, bool):
-            raise ValueError(f"{given!r} is neither text nor a number")
-        if isinstance(given, int | float):
+        if isinstance(given, str):
+            return parse(given)
+        if isinstance(given, int | float) and not isinstance(given, bool):
             return parse(str(given))
-        return parse(given) if isinstance(given, str) else given
+        raise ValueError
 
     return BeforeValidator(read)
 
@@ -56,6 +59,12 @@ def _read_mode(parse: Callable[[str], int]) -> BeforeValidator:
         raise ValueError(f'{given!r} is not text; write the mode in quotes, such as "0660"')
 
     return BeforeValidator(read)
+
+
+def _number(given: object) -> object:
+    if isinstance(given, bool):
+        raise ValueError
+    return given
 
 
 def _lower(given: object) -> object:
@@ -177,7 +186,9 @@ class Settings(BaseSettings):
         description="How long arrivals under way may go on after SIGTERM, in seconds; by default "
         "a little less than Kubernetes waits before it kills.",
     )
-    puts_limit: Annotated[int, Form("a number from 1 to 1024", "N", "32")] = Field(
+    puts_limit: Annotated[
+        int, BeforeValidator(_number), Form("a number from 1 to 1024", "N", "32")
+    ] = Field(
         32,
         ge=1,
         le=1024,

@@ -1,0 +1,200 @@
+"""Flags, variables, file and defaults; and every problem at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weightd.settings import (
+    Listen,
+    SettingsError,
+    Share,
+    describe,
+    load,
+    options,
+    resolve_budget,
+)
+from weightd.settings.options import Settings
+
+EXAMPLES = {
+    "config": "/etc/hostname.toml",
+    "root": "/srv/models",
+    "capacity": "400GB",
+    "min_free": "10%",
+    "socket": "/run/other.sock",
+    "socket_mode": "0600",
+    "socket_group": "0",
+    "listen": "none",
+    "file_mode": "0440",
+    "group": "0",
+    "idle_timeout": "2m",
+    "drain_timeout": "0",
+    "puts_limit": "7",
+    "policy": "LRU",
+    "log_format": "json",
+    "log_level": "debug",
+}
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("WEIGHTD_") or name in ("CACHE_DIRECTORY", "RUNTIME_DIRECTORY"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "weightd.toml"
+
+
+def problems(flags: dict[str, str], config: Path) -> list[str]:
+    with pytest.raises(SettingsError) as refused:
+        load(flags, config)
+    return list(refused.value.problems)
+
+
+def test_examples_name_every_option() -> None:
+    assert set(EXAMPLES) == {option.name for option in options()}
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "config"])
+def test_every_option_is_flag_variable_and_key(
+    name: str, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = EXAMPLES[name]
+    by_flag = load({name: text}, config).settings
+    config.write_text(f'{name} = "{text}"\n')
+    by_key = load({}, config).settings
+    config.unlink()
+    monkeypatch.setenv(f"WEIGHTD_{name.upper()}", text)
+    by_variable = load({}, config).settings
+    assert by_flag == by_key == by_variable
+    assert getattr(by_flag, name) != Settings.model_fields[name].default or name == "policy"
+
+
+def test_flag_over_variable_over_file_over_default(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('capacity = "1GB"\nmin_free = "1GB"\nlog_level = "error"\n')
+    monkeypatch.setenv("WEIGHTD_CAPACITY", "2GB")
+    monkeypatch.setenv("WEIGHTD_MIN_FREE", "2GB")
+    loaded = load({"capacity": "3GB"}, config)
+    settings = loaded.settings
+    assert (settings.capacity, settings.min_free) == (Share("3GB"), Share("2GB"))
+    assert (settings.log_level, settings.listen) == ("error", Listen("127.0.0.1", 9777))
+    assert loaded.places == {
+        "capacity": "--capacity",
+        "min_free": "WEIGHTD_MIN_FREE",
+        "log_level": str(config),
+    }
+
+
+def test_numbers_of_the_file_need_no_quotes(config: Path) -> None:
+    config.write_text("capacity = 4096\nidle_timeout = 1.5\nputs_limit = 3\nmin_free = 0\n")
+    settings = load({}, config).settings
+    assert (settings.capacity, settings.idle_timeout) == (Share("4096"), 1.5)
+    assert (settings.puts_limit, settings.min_free) == (3, Share("0"))
+
+
+def test_mode_in_the_file_needs_quotes(config: Path) -> None:
+    config.write_text("socket_mode = 660\n")
+    (problem,) = problems({}, config)
+    assert problem.startswith(f"socket_mode ({config}):")
+    assert '"0660"' in problem
+
+
+def test_empty_variable_is_no_setting(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIGHTD_CAPACITY", "")
+    assert load({}, config).settings.capacity == Share("80%")
+
+
+def test_variables_of_a_kubernetes_service_are_not_ours(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGHTD_PORT", "tcp://10.0.0.1:9777")
+    monkeypatch.setenv("WEIGHTD_SERVICE_HOST", "10.0.0.1")
+    assert load({}, config).places == {}
+
+
+def test_every_problem_at_once_by_name_place_and_form(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('puts_limit = 0\ncapasity = "1GB"\nnonsense = 1\nlog_level = "loud"\n')
+    monkeypatch.setenv("WEIGHTD_LISTEN", "everywhere")
+    monkeypatch.setenv("WEIGHTD_POLICY", "lfu")
+    found = problems({"capacity": "lots", "file_mode": "0644"}, config)
+    assert sorted(found) == sorted(
+        [
+            f"capasity (in {config}): there is no such setting; did you mean capacity?",
+            f"nonsense (in {config}): there is no such setting; the settings are "
+            + ", ".join(name for name in EXAMPLES if name != "config"),
+            (
+                "capacity (--capacity): 'lots' is not a number of bytes such as 400GB, 1.5TiB or "
+                "1073741824, or a percentage such as 80%"
+            ),
+            (
+                "listen (WEIGHTD_LISTEN): 'everywhere' is not ADDRESS:PORT such as 127.0.0.1:9777 "
+                "or [::1]:9777, or none"
+            ),
+            (
+                "file_mode (--file-mode): '0644' lets published weights be written, or their owner "
+                "not read them; give an octal mode without write or execute bits, such as 0444"
+            ),
+            f"puts_limit ({config}): 0 is not a number from 1 to 1024",
+            "policy (WEIGHTD_POLICY): 'lfu' is not lru",
+            f"log_level ({config}): 'loud' is not debug, info, warning or error",
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "config"])
+@pytest.mark.parametrize("given", ["[]", "{}", "true", '"\\u0000"', "[1, 2]", "2000-01-01"])
+def test_nonsense_of_any_type_is_one_problem(name: str, given: str, config: Path) -> None:
+    config.write_text(f"{name} = {given}\n")
+    (problem,) = problems({}, config)
+    assert problem.startswith(f"{name} ({config}):")
+    assert "\n" not in problem
+
+
+def test_file_that_is_named_must_exist(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert problems({"config": str(missing), "puts_limit": "x"}, tmp_path / "default.toml") == [
+        f"config: there is no file {missing}; leave the setting out, or write the file",
+        "puts_limit (--puts-limit): 'x' is not a number from 1 to 1024",
+    ]
+
+
+@pytest.mark.parametrize("content", [b"capacity = ", b"\xff\xfe", b"[capacity]\nx = 1\n"])
+def test_file_that_cannot_be_used(content: bytes, config: Path) -> None:
+    config.write_bytes(content)
+    assert len(problems({}, config)) == 1
+
+
+def test_config_does_not_name_another(config: Path) -> None:
+    config.write_text('config = "other.toml"\n')
+    assert len(problems({}, config)) == 1
+
+
+def test_budget_in_bytes(config: Path, tmp_path: Path) -> None:
+    flags = {"root": str(tmp_path / "cache"), "capacity": "1GB", "min_free": "2GiB"}
+    budget = resolve_budget(load(flags, config).settings)
+    assert (budget.capacity, budget.min_free) == (10**9, 2 * 2**30)
+
+
+def test_min_free_is_larger_where_a_full_disk_stops_the_node(config: Path) -> None:
+    settings = load({"root": "/no-such-directory/cache"}, config).settings
+    assert resolve_budget(settings).min_free_share == Share("20%")
+
+
+def test_description_says_value_and_place(config: Path, tmp_path: Path) -> None:
+    flags = {"root": str(tmp_path / "c"), "capacity": "1GB", "listen": "none"}
+    loaded = load(flags, config)
+    lines = describe(loaded, resolve_budget(loaded.settings)).splitlines()
+    said = {line.split()[0]: line for line in lines}
+    assert set(said) == set(EXAMPLES)
+    assert said["capacity"].endswith("1GB = 1000000000 bytes  (--capacity)")
+    assert said["listen"].endswith("none  (--listen)")
+    assert said["socket_mode"].endswith("0660  (default)")
