@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,14 @@ from weightd.store import Store
 def store(root: Path) -> Iterator[Store]:
     with Store.open(root) as opened:
         yield opened
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A temporary directory that other users may pass through; pytest's own keeps them out."""
+    with tempfile.TemporaryDirectory(prefix="weightd-test-") as place:
+        os.chmod(place, 0o755)
+        yield Path(place)
 
 
 @pytest.fixture

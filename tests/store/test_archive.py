@@ -178,6 +178,11 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "directory with a length": (patched(member("a/", type=b"5"), 124, b"00000000001"), "length"),
     "parent directory": (member("../", type=b"5"), "segment '..'"),
     "two long names": (pax(record("path", "a")) + member("n" * 200), "two extended headers"),
+    "long name without end": (
+        patched(raw(b"x", b"L"), 124, b"00000000003") + padded(b"abc"),
+        "end",
+    ),
+    "long name ending twice": (member("n" * 200).replace(b"nnn\0", b"n\0n\0", 1), "long name"),
     "global path": (pax(record("path", "a"), b"g") + member("w"), "global header"),
     "global size": (pax(record("size", "1"), b"g") + member("w"), "global header"),
     "global in between": (pax(record("path", "a")) + pax(b"", b"g") + member("w"), "global"),

@@ -159,7 +159,11 @@ class TarReader:
         if ahead.kind is not None:
             _refuse("a member has two extended headers")
         if kind == b"L":
-            return _Extension(path=data.rstrip(b"\0"), kind=kind)
+            name, ended, rest = data.partition(b"\0")
+            # Some readers go on to the first NUL, wherever that is.
+            if not ended or rest.strip(b"\0"):
+                _refuse("a long name does not end where its header says")
+            return _Extension(path=name, kind=kind)
         records = _pax_records(data)
         return _Extension(path=records.get(b"path"), size=_pax_size(records), kind=kind)
 

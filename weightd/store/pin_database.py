@@ -258,6 +258,10 @@ def _row_damage(connection: sqlite3.Connection) -> str | None:
         connection.execute("SELECT since, reason FROM loss").fetchall()
     except (ValueError, TypeError, InvalidKey, InvalidRequest) as error:
         return f"a row is not a pin: {error}"
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        return str(error)  # a table or a column is missing
     return None
 
 

@@ -1,0 +1,276 @@
+"""The pins that must not be lost, and the history that may be."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weightd.errors import IoError, RootUnusable, StateUnwritable
+from weightd.model import Eviction, GenerationId, Key, Pin
+from weightd.store import HistoryDatabase, Loss, PinDatabase, PinsLost, Recency, StoredPin
+from weightd.store.history_database import JOURNAL_MAX
+
+ONE = GenerationId(Key.parse("org/m@r"), "1" * 64)
+TWO = GenerationId(Key.parse("n"), "2" * 64)
+PINS = [
+    StoredPin(Pin("a", ONE, 1.5), "boot-1"),
+    StoredPin(Pin("a", TWO, 2.5, forever=True), "boot-1"),
+    StoredPin(Pin("b", ONE, 3.5, ttl=60.0, until=63.5), "boot-2"),
+]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[HistoryDatabase]:
+    opened = HistoryDatabase(tmp_path / "history.db")
+    yield opened
+    opened.close()
+
+
+def keep(path: Path, *pins: StoredPin) -> None:
+    database = PinDatabase.open(path)
+    for stored in pins:
+        database.put(*stored).result()
+    database.close()
+
+
+def kept(path: Path) -> list[StoredPin]:
+    database = PinDatabase.open(path, expected=True)
+    try:
+        return database.load()
+    finally:
+        database.close()
+
+
+def test_pins_survive(state: Path) -> None:
+    keep(state, *PINS)
+    assert kept(state) == PINS
+    assert sorted(path.name for path in state.parent.iterdir()) == ["state.db"]
+
+
+def test_a_renewal_replaces(state: Path) -> None:
+    renewed = PINS[2]._replace(pin=Pin("b", ONE, 3.5, ttl=60.0, until=99.0), boot_id="boot-3")
+    keep(state, *PINS, renewed)
+    assert kept(state) == [*PINS[:2], renewed]
+
+
+def test_operations_are_applied_in_order(state: Path) -> None:
+    database = PinDatabase.open(state)
+    futures = []
+    for _ in range(50):
+        futures += [database.put(*PINS[0]), database.remove("a", ONE)]
+    futures.append(database.put(*PINS[1]))
+    database.close()
+    assert [future.result(0) for future in futures] == [None] * 101
+    assert kept(state) == [PINS[1]]
+
+
+def test_what_is_queued_during_a_commit_goes_into_one_transaction(state: Path) -> None:
+    commits: list[str] = []
+    in_commit, go_on = threading.Event(), threading.Event()
+
+    def reach(name: str) -> None:
+        commits.append(name)
+        if len(commits) == 1:
+            in_commit.set()
+            go_on.wait(30)
+
+    database = PinDatabase.open(state, reach)
+    first = database.put(*PINS[0])
+    assert in_commit.wait(30)
+    assert not first.done()
+    rest = [database.put(*PINS[1]), database.put(*PINS[2]), database.remove("a", ONE)]
+    go_on.set()
+    for future in (first, *rest):
+        future.result(30)
+    database.close()
+    assert commits == [
+        "pin.before-commit",
+        "pin.committed",
+        "pin.before-commit",
+        "unpin.before-commit",
+        "pin.committed",
+        "unpin.committed",
+    ]
+    assert kept(state) == PINS[1:]
+
+
+def test_a_closed_database_takes_no_pin(state: Path) -> None:
+    database = PinDatabase.open(state)
+    database.close()
+    database.close()
+    assert isinstance(database.put(*PINS[0]).exception(), StateUnwritable)
+
+
+def test_a_missing_database_is_a_loss_when_one_is_expected(state: Path) -> None:
+    with pytest.raises(PinsLost, match="missing") as lost:
+        PinDatabase.open(state, expected=True)
+    assert lost.value.set_aside is None
+    assert not state.exists()
+
+
+def test_an_empty_file_is_a_loss_when_pins_are_expected(state: Path) -> None:
+    state.write_bytes(b"")
+    with pytest.raises(PinsLost, match="empty"):
+        PinDatabase.open(state, expected=True)
+    keep(state, PINS[0])
+    assert kept(state) == [PINS[0]]
+
+
+def overwrite_header(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"not a database at all")
+
+
+def overwrite_pages(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+
+
+def truncate(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(5000)
+
+
+def spoil_a_row(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE pins SET key = '../x' WHERE holder = 'b'")
+    connection.commit()
+    connection.close()
+
+
+def drop_a_table(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE pins")
+    connection.commit()
+    connection.close()
+
+
+DAMAGES = [overwrite_header, overwrite_pages, truncate, spoil_a_row, drop_a_table]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_pins_are_set_aside_and_the_loss_is_remembered(state: Path, damage: object) -> None:
+    assert callable(damage)
+    keep(state, *PINS)
+    damage(state)
+    spoiled = state.read_bytes()
+    with pytest.raises(PinsLost) as lost:
+        PinDatabase.open(state)
+    assert lost.value.set_aside == "state.db.lost-1"
+    assert (state.parent / "state.db.lost-1").stat().st_size == len(spoiled)
+    # Killed before a new one was begun, the loss is noticed again.
+    with pytest.raises(PinsLost, match="missing"):
+        PinDatabase.open(state, expected=True)
+    loss = Loss(123.5, lost.value.reason)
+    for given in (loss, None, Loss(999.0, "later")):
+        database = PinDatabase.open(state, loss=given)
+        assert database.loss() == loss
+        assert database.load() == []
+        database.close()
+    database = PinDatabase.open(state, expected=True)
+    database.accept_loss().result()
+    assert database.loss() is None
+    database.close()
+
+
+def test_a_second_loss_does_not_overwrite_the_first(state: Path) -> None:
+    for number in (1, 2):
+        state.write_bytes(b"garbage" * 1000)
+        with pytest.raises(PinsLost) as lost:
+            PinDatabase.open(state)
+        assert lost.value.set_aside == f"state.db.lost-{number}"
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_what_is_no_file_is_not_opened(state: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "directory":
+        state.mkdir()
+    else:
+        state.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IoError, match="not a regular file"):
+        PinDatabase.open(state)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_newer_schema_is_refused(state: Path) -> None:
+    keep(state, *PINS)
+    connection = sqlite3.connect(state)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(RootUnusable, match="schema 2"):
+        PinDatabase.open(state)
+
+
+def eviction(sequence: int) -> Eviction:
+    return Eviction(
+        sequence=sequence,
+        key=ONE.key,
+        digest=ONE.digest,
+        bytes=5,
+        reason="admission",
+        at=10.5,
+        idle=2.5,
+        beneficiary=TWO.key if sequence % 2 else None,
+    )
+
+
+def test_history_survives(tmp_path: Path) -> None:
+    history = HistoryDatabase(tmp_path / "history.db")
+    assert history.last_eviction_sequence() == 0
+    history.flush({ONE: Recency(1, 2.5, 3), TWO: Recency(2, 3.5, 0)}, [], [eviction(1)])
+    history.flush({ONE: Recency(3, 4.5, 4)}, [TWO], [eviction(2), eviction(3)])
+    history.close()
+    history = HistoryDatabase(tmp_path / "history.db")
+    assert history.lost is None
+    assert history.load() == {ONE: Recency(3, 4.5, 4)}
+    assert history.evictions(2) == [eviction(1), eviction(2)]
+    assert history.evictions(2, after=2) == [eviction(3)]
+    assert history.last_eviction_sequence() == 3
+    history.close()
+
+
+def test_a_flush_is_whole_or_nothing(history: HistoryDatabase) -> None:
+    bad = Eviction(**{field: getattr(eviction(9), field) for field in Eviction.__slots__})
+    object.__setattr__(bad, "digest", None)
+    with pytest.raises(IoError, match="NOT NULL"):
+        history.flush({ONE: Recency(1, 2.0, 3)}, [], [bad])
+    assert history.load() == {}
+    history.flush({ONE: Recency(1, 2.0, 3)}, [], [eviction(9)])
+    assert history.last_eviction_sequence() == 9
+
+
+def test_the_journal_is_bounded(history: HistoryDatabase) -> None:
+    history.flush({}, [], [eviction(number) for number in range(1, JOURNAL_MAX + 11)])
+    assert [entry.sequence for entry in history.evictions(1)] == [11]
+    assert history.last_eviction_sequence() == JOURNAL_MAX + 10
+
+
+@pytest.mark.parametrize("damage", [overwrite_header, truncate])
+def test_a_damaged_history_is_set_aside(tmp_path: Path, damage: object) -> None:
+    assert callable(damage)
+    path = tmp_path / "history.db"
+    history = HistoryDatabase(path)
+    history.flush({ONE: Recency(1, 2.0, 3)}, [], [eviction(1)])
+    history.close()
+    damage(path)
+    history = HistoryDatabase(path)
+    # What the header does not show, the first use does.
+    assert history.load() == {}
+    assert history.lost is not None
+    assert "history.db.lost-1" in history.lost
+    history.flush({TWO: Recency(1, 2.0, 3)}, [], [])
+    history.close()
+    history = HistoryDatabase(path)
+    assert history.load() == {TWO: Recency(1, 2.0, 3)}
+    history.close()
