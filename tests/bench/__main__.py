@@ -1,0 +1,145 @@
+"""``python -m tests.bench``: the whole benchmark, or parts of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.bench import busy, hit, ingest, pin, startup
+from tests.bench.figures import Row, table
+from tests.bench.machine import facts
+from tests.bench.place import filesystem, free_bytes, place, touch_memory
+from tests.bench.scenario import Bench, Scenario
+from tests.bench.sizes import FULL, QUICK, Sizes
+from weightd.units import format_bytes, parse_bytes
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "hit": hit.measure,
+    "busy": busy.measure,
+    "pin": pin.measure,
+    "startup": startup.measure,
+    "put": ingest.measure,
+}
+
+_COUNTS: Final = {
+    "rounds": "how often everything is measured",
+    "requests": "hits in a turn",
+    "pins": "pins in a turn",
+    "clients": "clients that pin at once",
+    "models": "models at start-up",
+    "files": "files in each of them",
+}
+_BYTES: Final = {
+    "put": "file that is put",
+    "stream": "file that streams in beside hits",
+    "unlink": "file that is unlinked beside hits",
+    "warm": "memory that is touched before",
+}
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    begun = time.perf_counter()
+    try:
+        with place(options.dir) as home, tempfile.TemporaryDirectory(prefix="weightd-") as sockets:
+            wanted = _sizes(options)
+            sizes = wanted.within(free_bytes(home))
+            bench = Bench(sizes, home, Path(sockets), _say, [])
+            machine = facts(home)
+            _note_odd(bench, wanted, home)
+            _say(f"touching {format_bytes(touch_memory(bench.sizes.warm))} of memory")
+            rows = [row for name in options.only for row in SCENARIOS[name](bench)]
+    except KeyboardInterrupt:
+        _say("interrupted; what was made is removed")
+        return 130
+    took = f"It took {time.perf_counter() - begun:.0f} s."
+    _print(machine, rows, [*bench.notes, took])
+    if options.json is not None:
+        words = {
+            "machine": machine,
+            "sizes": bench.sizes.words(),
+            "rows": [row.words() for row in rows],
+            "notes": bench.notes,
+        }
+        options.json.write_text(json.dumps(words, indent=1) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="Measure weightd beside its rivals."
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes: under two minutes")
+    parser.add_argument(
+        "--only", type=_names, default=tuple(SCENARIOS), help=f"some of {','.join(SCENARIOS)}"
+    )
+    parser.add_argument("--json", type=Path, help="write every figure of every round there, too")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("/var/tmp"),
+        help="where the files go meanwhile: the disk that is measured (default %(default)s)",
+    )
+    for name, what in _COUNTS.items():
+        parser.add_argument(f"--{name}", type=int, help=what)
+    for name, what in _BYTES.items():
+        parser.add_argument(f"--{name}", type=parse_bytes, help=f"size of the {what}, as 2GiB")
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in SCENARIOS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(SCENARIOS)}")
+    return names
+
+
+def _sizes(options: argparse.Namespace) -> Sizes:
+    """What was asked for."""
+    given = {name: getattr(options, name) for name in (*_COUNTS, *_BYTES)}
+    return replace(
+        QUICK if options.quick else FULL,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _note_odd(bench: Bench, wanted: Sizes, home: Path) -> None:
+    """Say below the table what makes its figures mean less."""
+    if bench.sizes != wanted:
+        bench.notes.append(
+            f"Files were shrunk to {bench.sizes.disk / wanted.disk:.0%}: a run needs "
+            f"{format_bytes(wanted.disk)} and some to spare, and {format_bytes(free_bytes(home))} "
+            "are free."
+        )
+    if filesystem(home) in ("tmpfs", "ramfs"):
+        bench.notes.append("The files are in memory, where a flush costs nothing; give a --dir.")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(machine: dict[str, str], rows: list[Row], notes: list[str]) -> None:
+    print()
+    for what, fact in machine.items():
+        print(f"{what:<10}  {fact}")
+    print()
+    print(table(rows))
+    print()
+    print("Medians over the rounds; a ratio is weightd's figure over its rival's in one round.")
+    print("Of times and memory less is better, of rates more.")
+    for note in notes:
+        print(note)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

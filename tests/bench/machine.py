@@ -1,0 +1,59 @@
+"""What the figures were taken on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from tests.bench.place import filesystem, free_bytes
+from weightd import __version__
+from weightd.units import format_bytes
+
+_PACKAGES: Final = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "pydantic")
+
+
+def facts(place: Path) -> dict[str, str]:
+    """The machine, the filesystem and every version that matters, one line each."""
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} CPUs, {_memory()} of memory",
+        "system": f"{platform.system()} {platform.release()}",
+        "filesystem": f"{filesystem(place)}, {format_bytes(free_bytes(place))} free at {place}",
+        "load": "load before the run " + " ".join(f"{one:.2f}" for one in os.getloadavg()),
+        "python": f"{platform.python_version()} ({platform.python_build()[1]}, {sys.executable})",
+        "weightd": f"{__version__}, commit {_commit()}",
+        "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
+        "others": f"SQLite {sqlite3.sqlite_version}, {_curl()}",
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory() -> str:
+    return format_bytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _commit() -> str:
+    return _first_line("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
+
+
+def _curl() -> str:
+    return " ".join(_first_line("curl", "--version").split()[:2])
+
+
+def _first_line(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return f"no {command[0]}"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout.splitlines() or ["unknown"])[0]

@@ -1,0 +1,107 @@
+"""The processes of a run: the daemon, its peers, a sender; each ended by whoever started it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.bench.client import Connection, Unexpected, request
+
+_HOME: Final = Path(__file__).resolve().parents[2]
+_START_WITHIN: Final = 120.0
+_END_WITHIN: Final = 60.0
+_POLL: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A process that answers on ``socket``; ``started`` is the seconds until it did."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+    started: float
+
+    def memory(self, field: str) -> int:
+        """``VmRSS`` or ``VmHWM`` in bytes."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+
+@contextmanager
+def daemon(root: Path, socket: Path, capacity: int) -> Iterator[Server]:
+    """A daemon on ``root``, ready when the block begins."""
+    options = {
+        "--root": root,
+        "--socket": socket,
+        "--capacity": capacity,
+        "--min-free": 0,
+        "--listen": "none",
+        "--log-level": "warning",
+    }
+    given = [str(part) for option in options.items() for part in option]
+    with _server(["weightd", "serve", *given], socket, "/readyz") as server:
+        yield server
+
+
+@contextmanager
+def peer(kind: str, socket: Path, body: Path) -> Iterator[Server]:
+    """A peer of the same stack (see `tests.bench.peer`) that answers the bytes of ``body``."""
+    command = ["tests.bench.peer", kind, str(socket), str(body)]
+    with _server(command, socket, "/v1/models/ready") as server:
+        yield server
+
+
+@contextmanager
+def sender(socket: Path, key: str, size: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that puts ``size`` bytes under ``key``."""
+    with _child([sys.executable, "-m", "tests.bench.sender", str(socket), key, str(size)]) as child:
+        yield child
+
+
+@contextmanager
+def _server(module: list[str], socket: Path, probe: str) -> Iterator[Server]:
+    begun = time.perf_counter()
+    with _child([sys.executable, "-m", *module]) as process:
+        while not _answers(socket, probe):
+            if process.poll() is not None or time.perf_counter() - begun > _START_WITHIN:
+                raise Unexpected(f"{' '.join(module[:2])} did not start")
+            time.sleep(_POLL)
+        yield Server(process, socket, time.perf_counter() - begun)
+
+
+def _answers(socket: Path, probe: str) -> bool:
+    try:
+        with Connection(socket) as connection:
+            connection.exchange(request("GET", probe))
+    except (FileNotFoundError, ConnectionRefusedError, Unexpected):
+        return False
+    return True
+
+
+@contextmanager
+def _child(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the end of the block.
+
+    In a session of its own: Ctrl-C is for the benchmark, which then ends it.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
+    with subprocess.Popen(
+        command, cwd=_HOME, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_WITHIN)
+            except subprocess.TimeoutExpired:
+                process.kill()

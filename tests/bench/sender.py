@@ -1,0 +1,28 @@
+"""A process that puts bytes as fast as they are taken: ``sender SOCKET KEY BYTES``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.bench.client import Connection, request
+
+_CHUNK: Final = 1 << 20
+
+
+def main() -> None:
+    path, key, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    chunk = memoryview(os.urandom(_CHUNK))
+    with Connection(path) as connection:
+        connection.send(request("PUT", f"/v1/models/{key}", size))
+        for start in range(0, size, _CHUNK):
+            # Each chunk differs from the one before, so that no disk stores them once.
+            turn = (start // _CHUNK) % _CHUNK
+            connection.send(bytes(chunk[turn:]) + bytes(chunk[:turn])[: size - start])
+        connection.receive()
+
+
+if __name__ == "__main__":
+    main()

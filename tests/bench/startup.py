@@ -1,0 +1,90 @@
+"""Start-up with many models, against looking at every name and status in the same tree."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tests.bench import processes
+from tests.bench.figures import Row
+from tests.bench.place import room
+from tests.bench.scenario import Bench
+from tests.bench.sizes import GIB
+from weightd.model import FileEntry, Key, Manifest, content_digest
+from weightd.store import layout, manifest_file
+from weightd.store.manifest_file import Record, Stamp
+
+_BARE: Final = "scandir and stat of the whole tree"
+
+
+def measure(bench: Bench) -> list[Row]:
+    """From the process's start to an answer that it is ready; the tree's pages are in memory."""
+    models = f"{bench.sizes.models:,} models"
+    scenario = f"Start-up with {models}"
+    ready = Row(scenario, "ready, from the process's start", _BARE, "s")
+    share = Row(scenario, "what the models add to an empty start", _BARE, "s", aim="<= 1.5")
+    memory = Row(scenario, "resident memory once ready", "the same, empty root", "MB")
+    with ExitStack() as stack:
+        place = stack.enter_context(room(bench.place, "startup"))
+        empty, full = place / "empty", place / "full"
+        for root in (empty, full):
+            # The databases have to be there: without them pins would count as lost.
+            with processes.daemon(root, bench.sockets / "first.sock", GIB):
+                pass
+        bench.say(f"start-up: making {models}")
+        for number in range(bench.sizes.models):
+            lay_out(full, number, bench.sizes.files)
+        for number in range(bench.sizes.rounds):
+            without, small = _start(bench, empty)
+            took, large = _start(bench, full)
+            bare = _look(full)
+            ready.add(took, bare)
+            share.add(took - without, bare)
+            memory.add(large, small)
+            bench.say(f"start-up: round {number + 1} of {bench.sizes.rounds}, {took:.2f} s")
+    return [ready, share, memory]
+
+
+def _start(bench: Bench, root: Path) -> tuple[float, float]:
+    """Seconds to the first answer that it is ready, and the resident bytes then."""
+    with processes.daemon(root, bench.sockets / "start.sock", 100 * GIB) as server:
+        return server.started, server.memory("VmRSS")
+
+
+def _look(root: Path) -> float:
+    """Seconds to list every directory and take the status of every entry."""
+    begun = time.perf_counter()
+    waiting = [root]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+    return time.perf_counter() - begun
+
+
+def lay_out(root: Path, number: int, files: int) -> None:
+    """A published model as a put leaves it, without the flushes that would make this slow."""
+    key = Key.parse(f"bench/model-{number:05}@main")
+    contents = {f"part-{one:05}.bin": f"{number} {one}\n".encode() for one in range(files)}
+    entries = tuple(
+        FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
+        for path, content in contents.items()
+    )
+    manifest = Manifest(key, content_digest(entries), entries, number + 1, time.time())
+    home = root / layout.MODELS / layout.generation_name(manifest.id)
+    path = home / key.last_segment
+    path.mkdir(parents=True)
+    stamps = []
+    for name, content in contents.items():
+        file = path / name
+        file.write_bytes(content)
+        file.chmod(0o444)
+        stamps.append(Stamp.of(file.stat()))
+    (home / layout.MANIFEST).write_bytes(manifest_file.encode(Record(manifest, tuple(stamps))))
+    path.chmod(0o555)
