@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.store.support import (
     Bytes,
     Claims,
+    TarFormat,
     Zeros,
     manifest_of,
     names_in,
@@ -233,6 +236,34 @@ def test_a_manifest_must_list_what_was_received(store: Store) -> None:
         ingest.receive_file("x", Bytes(b"1"), claim=Claims(), length=1, sha256=None)
         with pytest.raises(ValueError, match="does not list what was received"):
             store.publish(ingest, manifest_of(KEY, [entry]))
+
+
+@pytest.mark.parametrize("dialect", ["ustar", "gnu", "pax"])
+def test_an_archive_is_published_as_tarfile_extracts_it(
+    store: Store, tmp_path: Path, dialect: TarFormat
+) -> None:
+    files = {"config.json": b"{}", "a/b/w.bin": CONTENT, "empty": b""}
+    files["d" * 80 + "/" + "n" * 80] = b"1"
+    archive = tar(files, dialect)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as reference:
+        # The first releases of Python 3.11 have no filters yet.
+        reference.extraction_filter = getattr(tarfile, "data_filter", None)
+        reference.extractall(tmp_path / "reference")
+    claims = Claims()
+    with store.begin(KEY) as ingest:
+        entries = ingest.receive_tar(Bytes(archive, 10_000), claim=claims)
+        path, blobs = store.publish(ingest, manifest_of(KEY, entries))
+    assert tree_of(path) == tree_of(tmp_path / "reference") == files
+    assert claims.total == sum(blob.bytes for blob in blobs)
+
+
+def test_a_settled_ingest_takes_nothing(store: Store) -> None:
+    ingest = store.begin(KEY)
+    assert ingest.abort() is None
+    with pytest.raises(RuntimeError, match="settled"):
+        ingest.receive_file("w", Bytes(b"1"), claim=Claims(), length=1, sha256=None)
+    with pytest.raises(RuntimeError, match="settled"):
+        store.publish(ingest, manifest_of(KEY, []))
 
 
 def test_a_refused_archive_leaves_nothing(store: Store) -> None:

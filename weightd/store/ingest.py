@@ -57,9 +57,12 @@ class Ingest:
         self._buffer: memoryview | None = None
         with reported(f"mkdir in {layout.INCOMING}"):
             os.mkdir(self.id, 0o755, dir_fd=root.incoming)
-            with tree.opened(self.id, root.incoming) as generation:
-                os.mkdir(key.last_segment, 0o755, dir_fd=generation)
-                self.content = os.open(key.last_segment, tree.DIRECTORY_FLAGS, dir_fd=generation)
+        try:
+            with reported(f"mkdir in {layout.INCOMING}/{self.id}"):
+                self.content = self._make_content()
+        except (IoError, NoSpace):
+            self._give_up()
+            raise
         root.reach("ingest.begun")
 
     def receive_file(
@@ -126,6 +129,13 @@ class Ingest:
 
     # -- insides ---------------------------------------------------------------
 
+    def _make_content(self) -> int:
+        """Make the directory that will be handed out; a descriptor of it."""
+        name = self.key.last_segment
+        with tree.opened(self.id, self._root.incoming) as generation:
+            os.mkdir(name, 0o755, dir_fd=generation)
+            return os.open(name, tree.DIRECTORY_FLAGS, dir_fd=generation)
+
     def _give_up(self) -> Doomed | None:
         doomed = Doomed(self.id, self._blocks)
         try:
@@ -142,6 +152,9 @@ class Ingest:
         return doomed
 
     def _write(self, path: str, source: Source, claim: Claim, length: int | None) -> FileEntry:
+        if self._settled:
+            # Its descriptor may be another's by now.
+            raise RuntimeError(f"ingest {self.id} is settled already")
         with reported(f"create of {path}"):
             descriptor = self._create(path)
         try:

@@ -77,6 +77,8 @@ class PinDatabase:
         self._connection = connection
         self._reach = reach
         self._using = threading.Lock()
+        self._asking = threading.Lock()
+        self._closed = False
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="pins", daemon=True)
         self._writer.start()
@@ -133,19 +135,22 @@ class PinDatabase:
 
     def close(self) -> None:
         """Write what is queued, then end the thread and the connection.  Idempotent."""
-        if self._writer.is_alive():
-            self._queue.put(None)
-            self._writer.join()
+        with self._asking:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._writer.join()
         self._connection.close()
 
     # -- insides ---------------------------------------------------------------
 
     def _ask(self, name: str, statement: str, values: _Values) -> Future[None]:
         operation = _Operation(name, statement, values, Future())
-        if self._writer.is_alive():
-            self._queue.put(operation)
-        else:
-            operation.done.set_exception(StateUnwritable(error="the database is closed"))
+        with self._asking:
+            if not self._closed:
+                self._queue.put(operation)
+                return operation.done
+        operation.done.set_exception(StateUnwritable(error="the database is closed"))
         return operation.done
 
     def _rows(self, statement: str) -> list[tuple[object, ...]]:
