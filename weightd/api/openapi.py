@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -70,7 +70,7 @@ _RESPONSE_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
-def describe(app: FastAPI, routes: Iterable[Route]) -> dict[str, Any]:
+def describe(app: FastAPI, routes: Sequence[Route]) -> dict[str, Any]:
     """The whole document."""
     description = get_openapi(
         title="weightd",
@@ -82,27 +82,37 @@ def describe(app: FastAPI, routes: Iterable[Route]) -> dict[str, Any]:
         ),
         routes=app.routes,
     )
-    description.setdefault("components", {})["schemas"] = _schemas(routes)
+    for route in routes:
+        description["paths"][route.path][route.method.lower()].update(_details(route))
+    description["components"] = {"schemas": _schemas(routes)}
     return description
 
 
 def options(route: Route) -> dict[str, Any]:
     """What FastAPI is told of a route, beyond its path and handler."""
-    first, *others = route.answers
-    responses = {status: _response(route.answers[status]) for status in (first, *others)}
-    responses.update(_refusals(route.all_errors))
-    extra: dict[str, Any] = {"parameters": [*_path(route), *_query(route), *_headers(route)]}
-    if route.body is not None:
-        extra["requestBody"] = {"required": True, "content": _body(route.body)}
     return {
-        "status_code": first,
+        "status_code": next(iter(route.answers)),
         "response_model": None,
         "summary": route.summary,
         "description": route.description or route.summary,
         "operation_id": _operation(route),
-        "responses": responses,
-        "openapi_extra": extra,
     }
+
+
+def _details(route: Route) -> dict[str, Any]:
+    """What a route takes and answers.
+
+    It is put into the finished document, since FastAPI would leave out of the
+    examples what is null.
+    """
+    responses = {str(status): _response(answer) for status, answer in route.answers.items()}
+    details: dict[str, Any] = {
+        "parameters": [*_path(route), *_query(route), *_headers(route)],
+        "responses": responses | _refusals(route.all_errors),
+    }
+    if route.body is not None:
+        details["requestBody"] = {"required": True, "content": _body(route.body)}
+    return details
 
 
 def _operation(route: Route) -> str:
@@ -182,12 +192,12 @@ def _response_headers(names: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _refusals(errors: Errors) -> dict[int, dict[str, Any]]:
+def _refusals(errors: Errors) -> dict[str, dict[str, Any]]:
     """The problem documents that a route can answer, by status."""
     by_status: dict[int, dict[str, type[WeightdError]]] = defaultdict(dict)
     for error in errors:
         by_status[kind_of(error).status].setdefault(error.code, error)
-    return {status: _refusal(codes) for status, codes in sorted(by_status.items())}
+    return {str(status): _refusal(codes) for status, codes in sorted(by_status.items())}
 
 
 def _refusal(codes: Mapping[str, type[WeightdError]]) -> dict[str, Any]:
@@ -213,7 +223,7 @@ def _reference(shape: type[BaseModel]) -> dict[str, Any]:
     return {"$ref": _REFERENCE.format(model=shape.__name__)}
 
 
-def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
+def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
     """Every shape that the routes and the problems refer to."""
     shapes: set[type[BaseModel]] = {kind.shape for kind in TABLE.values()}
     for route in routes:
