@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _KEEP_ALIVE: Final = 75
 """Seconds an idle connection is kept: longer than probes and scrapers stay away."""
@@ -25,7 +26,7 @@ class Door(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=HttpToolsProtocol,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
@@ -50,6 +51,12 @@ class Door(uvicorn.Server):
     def under_way(self) -> frozenset[asyncio.Task[None]]:
         """The requests that are being answered now."""
         return frozenset(self.server_state.tasks)
+
+    def cut_off(self) -> None:
+        """Close every connection; each request learns that its peer is gone, and tidies up."""
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, HttpToolsProtocol)
+            connection.transport.abort()
 
     def leave(self, within: float) -> None:
         """Take no further connection; cut off what is not answered ``within`` seconds."""

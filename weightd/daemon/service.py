@@ -203,3 +203,5 @@ async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
     _, late = await asyncio.wait(under_way, timeout=seconds)
     if late:
         log.warning("requests are cut off: they did not finish", extra={"late": len(late)})
+        for door in doors:
+            door.cut_off()
