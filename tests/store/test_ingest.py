@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.store.support import (
+    OPENS,
     Bytes,
     Claims,
     TarFormat,
     Zeros,
     manifest_of,
     names_in,
+    process,
     put,
     tar,
     tree_of,
@@ -161,6 +163,19 @@ def test_a_large_abort_leaves_the_unlinking_to_the_background(store: Store) -> N
     assert freed.total == size
     assert ingest.abort() is remains
     assert store.unlink(remains, freed) == 0
+
+
+def test_an_abort_of_what_somebody_reads_leaves_it_counted(store: Store) -> None:
+    with store.begin(KEY) as ingest:
+        for name in ("w", "x"):
+            ingest.receive_file(name, Bytes(b"1"), claim=Claims(), length=1, sha256=None)
+        with process(OPENS, store.root / "incoming" / ingest.id / "m" / "w"):
+            remains = ingest.abort()
+    assert remains is not None
+    assert remains.bytes == store.block
+    freed = Claims()
+    assert store.unlink(remains, freed) == 0
+    assert freed.total == store.block
 
 
 def test_an_abort_that_cannot_move_leaves_the_rest_to_unlink(store: Store) -> None:

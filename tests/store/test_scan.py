@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.store.support import Bytes, Claims, names_in, put, tree_of, unlink_all
+from weightd.errors import IoError
 from weightd.model import Key
 from weightd.store import Store
 
@@ -109,6 +110,26 @@ def test_foreign_names_are_reported_and_left_alone(root: Path, tmp_path: Path) -
         + [f"incoming/{ident}", "incoming/mine", f"doomed/{ident}", "doomed/mine"]
     )
     assert sorted(str(path) for path in root.rglob("*")) == before
+
+
+def test_what_was_planted_in_doomed_keeps_nothing_from_starting(store: Store) -> None:
+    """A name taken, and a tree too deep to be walked."""
+    ingest = store.begin(Key.parse("m"))
+    ingest.receive_file("x", Bytes(b"1"), claim=Claims(), length=1, sha256=None)
+    ingest.settle()
+    (store.root / "doomed" / ingest.id).write_text("mine")
+    deep = store.root / "doomed" / ("f" * 32)
+    (deep / "/".join(["d"] * 80)).mkdir(parents=True)
+    report = store.scan()
+    assert report.foreign == [f"doomed/{ingest.id}"]
+    assert sorted(one.bytes for one in report.debris) == [0, store.block]
+    for one in report.debris:
+        if one.id == deep.name:
+            with pytest.raises(IoError):
+                store.unlink(one, Claims())
+        else:
+            assert store.unlink(one, Claims()) == 0
+    shutil.rmtree(deep)
 
 
 Change = Callable[[dict[str, Any]], object]

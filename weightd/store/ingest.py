@@ -144,8 +144,8 @@ class Ingest:
                     self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
                 )
             if self._blocks <= ABORT_AT_ONCE_BYTES:
-                remove_small(self._root, doomed)
-                return None
+                left = remove_small(self._root, doomed)
+                return Doomed(self.id, left) if left else None
         except (IoError, NoSpace):
             # Not lost: the caller's `Store.unlink` meets the fault again, and reports it.
             return doomed

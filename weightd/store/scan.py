@@ -7,7 +7,7 @@ import gc
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -117,7 +117,7 @@ def _scan_debris(root: Root, report: ScanReport) -> None:
         if not (is_directory and layout.is_id(name)):
             report.foreign.append(f"{layout.INCOMING}/{printable(name)}")
             continue
-        os.rename(name, name, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+        _doom_arrival(root, name)
     counted: dict[int, int] = {}
     for name, is_directory in _entries(root.doomed):
         if not (is_directory and layout.is_id(name)):
@@ -126,10 +126,22 @@ def _scan_debris(root: Root, report: ScanReport) -> None:
         report.debris.append(Doomed(name, _debris_bytes(root, name, counted)))
 
 
+def _doom_arrival(root: Root, name: str) -> None:
+    """Move an arrival under its own name, or under another when that one was planted there."""
+    try:
+        os.rename(name, name, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+    except OSError:
+        os.rename(name, layout.new_id(), src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+
+
 def _debris_bytes(root: Root, name: str, counted: dict[int, int]) -> int:
-    """The blocks that unlinking gives back; a blob counts where the last of its names is seen."""
+    """The blocks that unlinking gives back; a blob counts where the last of its names is seen.
+
+    What cannot be looked at is left out: its unlinking meets the same fault,
+    and says so without keeping anything from starting.
+    """
     total = 0
-    with tree.opened(name, root.doomed) as directory:
+    with suppress(OSError), tree.opened(name, root.doomed) as directory:
         for leaf in tree.walk(directory):
             if not stat.S_ISREG(leaf.status.st_mode) or _is_overhead(leaf.path):
                 continue
