@@ -48,7 +48,13 @@ def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> Fa
     ``forbidden`` and names ``admin``, where it is.
     """
     app = FastAPI(
-        title="weightd", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+        title="weightd",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # Nobody configures OpenTelemetry here, and FastAPI would ask it with every request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.desk = desk
     app.router.route_class = EdgeRoute

@@ -81,8 +81,9 @@ class RequestTimes:
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one request."""
-        self.declare(route, method, status)
         labels = (route, method, str(status))
+        if labels not in self._counts:
+            self.declare(route, method, status)
         self._counts[labels][bisect_left(REQUEST_BOUNDS, seconds)] += 1
         self._sums[labels] += seconds
 

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, request_response
 from starlette.types import Scope
 
 from weightd.api.faults import Internal
@@ -53,6 +53,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Header:
+    """A request header with a meaning for a route; ``schema`` says more than that it is text."""
+
+    name: str
+    description: str
+    schema: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """One line of the table; ``description`` is for the reader of the OpenAPI document.
 
@@ -70,7 +79,7 @@ class Route:
     description: str = ""
     query: type[RequestShape] = NoQuery
     body: type[RequestShape] | dict[str, dict[str, Any]] | None = None
-    headers: tuple[str, ...] = ()
+    headers: tuple[Header, ...] = ()
     own_head: bool = False
 
     @property
@@ -88,10 +97,16 @@ class Route:
 
 
 class EdgeRoute(APIRoute):
-    """Matches the path as it was sent, so that percent-decoding happens once and after routing."""
+    """Matches the path as it was sent, so that percent-decoding happens once and after routing.
+
+    Handlers read the request and make the response themselves, so they are
+    called without what FastAPI does for endpoints that leave that to it: it
+    would cost a lookup as much as the lookup.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
+        self.app = request_response(endpoint)
         self._sent = compiled(path)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

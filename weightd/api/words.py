@@ -54,13 +54,14 @@ def listed_record(record: Record) -> dict[str, object]:
     """A record without its files."""
     manifest = record.manifest
     files = manifest.files
+    path = str(record.path)
     return {
         "key": str(manifest.key),
         "generation": manifest.digest,
         "current": record.current,
-        "path": str(record.path),
+        "path": path,
         "relative_path": record.relative_path,
-        "file": f"{record.path}/{files[0].path}" if len(files) == 1 else None,
+        "file": f"{path}/{files[0].path}" if len(files) == 1 else None,
         "bytes": manifest.bytes,
         "digest": manifest.digest,
         "source": manifest.source,

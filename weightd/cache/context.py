@@ -7,6 +7,7 @@ await: between two awaits it is decided and booked at once, so no lock is needed
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from weightd.cache.clock import Clock
@@ -56,6 +57,8 @@ class Model:
 
     manifest: Manifest
     checked_at: float = NEVER
+    path: Path | None = None
+    """Where it is handed out, once an answer had to say so."""
 
 
 @dataclass(slots=True)
@@ -86,12 +89,14 @@ class Context:
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""
         id = generation.id
-        path = self.store.path_of(id)
+        model = self.models[id]
+        if model.path is None:
+            model.path = self.store.path_of(id)
         return Record(
-            manifest=self.models[id].manifest,
+            manifest=model.manifest,
             current=self.ledger.current(id.key) is generation,
-            path=path,
-            relative_path=str(path.relative_to(self.store.root)),
+            path=model.path,
+            relative_path=self.store.relative_path_of(id),
             pins=len(generation.pins),
             held=generation.in_use,
             last_used_at=generation.last_used,
