@@ -10,7 +10,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from tests.bench import busy, hit, ingest, pin, startup
 from tests.bench.figures import Row, table
@@ -46,7 +46,8 @@ _BYTES: Final = {
 
 def main() -> int:
     options = _parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     begun = time.perf_counter()
     try:
         with place(options.dir) as home, tempfile.TemporaryDirectory(prefix="weightd-") as sockets:
@@ -71,6 +72,13 @@ def main() -> int:
         }
         options.json.write_text(json.dumps(words, indent=1) + "\n")
     return 0
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """End the run, once: what follows must not keep it from removing what it made."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
