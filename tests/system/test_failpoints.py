@@ -1,0 +1,137 @@
+"""The daemon is killed at every named step, and the next one starts on what is left.
+
+One scripted life passes every failpoint.  `WEIGHTD_FAILPOINT` kills the process
+by SIGKILL at one of them; what was acknowledged by then is what the next daemon
+must have.  A failpoint that is never reached fails.
+"""
+
+from __future__ import annotations
+
+import signal
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.system.daemon import GONE, Client, Daemon, running
+from tests.system.journal import Journal, Life, Refused, verify
+from tests.system.models import Content, directory, single
+from tests.system.roots import open_store, pin, publish
+from tests.system.tiers import THOROUGH
+from weightd.failpoints import NAMES
+
+UNIT: Final = 65536
+CAPACITY: Final = 20 * UNIT
+
+BASE: Final = ("base/a", "base/b", "base/c")
+"""Models that were here before, the longest unused first."""
+
+KEPT: Final = "org/kept@main"
+"""A model that was here before and is pinned."""
+
+LATER: Final = {
+    "ingest.file-flushed": 5,  # within an archive
+    "publish.renamed": 3,  # what two were evicted for
+    "retire.marked": 2,
+    "evict.seized": 2,  # two at once
+    "evict.renamed-one": 3,  # the second of the two
+    "evict.parents-flushed": 2,
+    "unlink.file-removed": 3,
+    "unlink.directory-removed": 2,
+    "pin.committed": 2,  # a renewal
+    "unpin.committed": 2,  # of what was retired
+}
+"""Occurrences that differ in kind from the first."""
+
+
+def _lay_out(root: Path) -> Journal:
+    """Make a root with four models, one pinned; what is known of it."""
+    journal = Journal()
+    store = open_store(root)
+    try:
+        for sequence, key in enumerate((*BASE, KEPT), start=1):
+            content = single(key, UNIT if key == KEPT else 3 * UNIT)
+            generation = publish(store, key, content, sequence)
+            journal.models[key] = {content}
+            journal.contents[content.digest] = content
+            if key == KEPT:
+                pin(store, "keeper", generation)
+                journal.pins["keeper", KEPT] = {generation.digest}
+    finally:
+        store.close()
+    return journal
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_killed_at_a_failpoint(tmp_path: Path, name: str) -> None:
+    for occurrence in count(1) if THOROUGH else (1, LATER.get(name, 1)):
+        root = tmp_path / str(occurrence) / "cache"
+        if root.exists():
+            break
+        root.parent.mkdir()
+        journal = _lay_out(root)
+        died = _dies(root, journal, f"{name}:{occurrence}")
+        assert died or (THOROUGH and occurrence > 1), f"{name}:{occurrence} was never reached"
+        with running(root, capacity=CAPACITY) as daemon:
+            _verify(daemon, journal)
+        if not died:
+            break
+
+
+def _dies(root: Path, journal: Journal, failpoint: str) -> bool:
+    """Live a life until the failpoint kills the daemon; False when it did not."""
+    with running(root, capacity=CAPACITY, failpoint=failpoint) as daemon:
+        try:
+            _live(Life(daemon.client, journal))
+        except GONE:
+            assert daemon.ended() == -signal.SIGKILL, daemon.said()
+            return True
+        # What is unlinked in the background may reach it a moment later.
+        return daemon.ended(within=2.0) == -signal.SIGKILL
+
+
+def _live(life: Life) -> None:
+    """Everything that changes the disk, so that every failpoint is passed."""
+    kept, other = single(KEPT, UNIT), single(KEPT, UNIT, "other")
+    _put(life, KEPT, other)  # replaces what is pinned, which is retired
+    _put(life, KEPT, kept)  # brings it back, and its successor goes
+    _put(life, "big/x", single("big/x", 14 * UNIT))  # needs the room of two
+    _put(life, "org/tree", directory("org/tree", 2 * UNIT))
+    life.pin("replica-1", "org/tree")
+    life.pin("replica-1", "org/tree", ttl="600")
+    life.unpin("replica-1", "org/tree")
+    _put(life, "org/y", single("org/y", UNIT))
+    life.pin("replica-2", "org/y")
+    _put(life, "org/y", single("org/y", UNIT, "newer"))
+    life.unpin("replica-2", "org/y")  # the last pin of a retired one, which goes
+    with pytest.raises(Refused):
+        life.put("org/y", single("org/y", UNIT, "wrong"), query="?sha256=" + "0" * 64)
+    life.delete("org/y")
+
+
+def _put(life: Life, key: str, content: Content) -> None:
+    verdict = life.client.admission(len(content.body), key)
+    life.put(key, content, [victim["key"] for victim in verdict["victims"]])
+
+
+def _verify(daemon: Daemon, journal: Journal) -> None:
+    client = daemon.client
+    # It answers at once, whatever there is to clean up.
+    assert client.get(f"/v1/models/{KEPT}")["key"] == KEPT
+    _verify_order(client)
+    verify(daemon, journal)
+    life = Life(client, journal)
+    _put(life, "org/after", single("org/after", UNIT))
+    life.delete("org/after")
+    verify(daemon, journal)
+
+
+def _verify_order(client: Client) -> None:
+    """What was here before is still first in line, in the same order."""
+    status = client.status()
+    everything = client.admission(status["evictable_bytes"] + status["free_bytes"])
+    victims = [victim["key"] for victim in everything["victims"]]
+    there = [key for key in BASE if key in victims]
+    assert victims[: len(there)] == there

@@ -1,0 +1,96 @@
+"""SIGKILL at random instants under load, again and again on the same root.
+
+Every other life has a budget with room for everything, under which nothing
+that was acknowledged may be missing; the rest have one that forces eviction,
+under which nothing pinned may be.  One kill in five comes while the daemon starts.
+The seed decides what the clients do and when the kill comes; the machine
+decides the rest.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.system.daemon import Client, Daemon, running
+from tests.system.journal import Journal, verify
+from tests.system.load import SHARED, Worker, shared_contents, working
+from tests.system.tiers import KILLS
+
+ROOMY: Final = 64_000_000
+TIGHT: Final = 2_000_000
+CLIENTS: Final = 6
+PER_TEST: Final = 10
+
+LONGEST: Final = 0.5
+"""Seconds of load before a kill; each is enough for dozens of calls."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range((KILLS + PER_TEST - 1) // PER_TEST))
+def test_killed_at_random_instants(root: Path, seed: int) -> None:
+    source = random.Random(seed)
+    journal = Journal()
+    journal.contents |= shared_contents()
+    acknowledged = 0
+    for number in range(PER_TEST):
+        evicting = number % 2 == 1
+        if number % 5 == 4:
+            _kill_while_it_starts(root, source.uniform(0.0, 0.05))
+        with running(root, capacity=TIGHT if evicting else ROOMY) as daemon:
+            if evicting:
+                journal.may_be_evicted(list(journal.models))
+            verify(daemon, journal, SHARED)
+            acknowledged += _load_and_kill(daemon, journal, source, evicting=evicting)
+    with running(root, capacity=ROOMY) as daemon:
+        verify(daemon, journal, SHARED)
+        assert daemon.stop() == 0
+    assert acknowledged > PER_TEST
+
+
+def _load_and_kill(
+    daemon: Daemon, journal: Journal, source: random.Random, *, evicting: bool
+) -> int:
+    """Kill the daemon at some instant under load; how many calls it had acknowledged."""
+    workers = [
+        Worker(f"client-{number}", source.randrange(1 << 30), daemon.client, evicting=evicting)
+        for number in range(CLIENTS)
+    ]
+    for worker in workers:
+        worker.take_over(journal)
+    with working(workers):
+        # Not in place of an event: the instant is what is random here.
+        threading.Event().wait(source.uniform(0.0, LONGEST))
+        daemon.kill()
+    for worker in workers:
+        journal.absorb(worker.journal)
+        if evicting:
+            journal.may_be_evicted(worker.keys)
+    return sum(worker.acknowledged for worker in workers)
+
+
+def _kill_while_it_starts(root: Path, after: float) -> None:
+    """Kill a daemon that has taken the root, and reads it or cleans it up."""
+    with running(root, capacity=ROOMY, ready=False) as daemon:
+        _wait_for_socket(daemon)
+        threading.Event().wait(after)
+        daemon.kill()
+
+
+def _wait_for_socket(daemon: Daemon) -> None:
+    """Until it listens, which it does before it reads what is on disk."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            Client(daemon.socket).call("GET", "/healthz")
+        except OSError:
+            assert daemon.process.poll() is None, daemon.said()
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        else:
+            return
