@@ -1,0 +1,31 @@
+"""Where the tests of the cache put their roots, and how long they go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+THOROUGH = os.environ.get("WEIGHTD_TESTS") == "thorough"
+"""More rounds, and every root on the filesystem of the temporary directory."""
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory for many short-lived roots: in memory, where a flush costs nothing.
+
+    It is a real filesystem all the same, with blocks, locks and leases.
+    """
+    memory = Path("/dev/shm")
+    if THOROUGH or not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    path = Path(tempfile.mkdtemp(prefix="weightd-", dir=memory))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)

@@ -1,0 +1,508 @@
+"""Cancellation at every await, and while every call to the disk is held.
+
+Each story is told on a node of its own and cut short: at its n-th suspension,
+for every n until it ends by itself; and while its n-th call to the disk is
+held before or after it is carried out.  Afterwards nothing may be left of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from pathlib import Path
+from types import coroutine
+from typing import Any
+
+import pytest
+
+from tests.cache.doubles import Hold, Paused, Whole, bytes_of
+from tests.cache.node import BLOCK, Node, running, soon
+from weightd.cache import PutTerms
+from weightd.errors import WeightdError
+from weightd.failpoints import NAMES
+from weightd.model import Key
+
+KEY = Key("org/model")
+OTHER = Key("other")
+
+Story = Callable[[Node], Awaitable[object]]
+Setting = Callable[[Node], Awaitable[None]]
+
+
+# -- The stories, each with what has to be there before it -------------------------
+
+
+async def nothing(node: Node) -> None:
+    return
+
+
+async def a_model(node: Node) -> None:
+    await node.put("org/model", 4 * BLOCK)
+    node.clock.advance(60.0)  # so that a lookup looks at the files
+
+
+async def a_full_node(node: Node) -> None:
+    for name in ("a", "b", "c"):
+        await node.put(name, 3 * BLOCK)
+
+
+async def a_pin(node: Node) -> None:
+    await a_model(node)
+    await node.cache.pin("replica", KEY)
+
+
+async def a_retired_model(node: Node) -> None:
+    await a_pin(node)
+    await node.put("org/model", 4 * BLOCK, "new")
+
+
+async def a_damaged_model(node: Node) -> None:
+    await a_model(node)
+    (file,) = (node.root / "models").glob("*/model/model")
+    file.unlink()
+
+
+async def put(node: Node) -> object:
+    return await node.put("org/model", 4 * BLOCK, "story")
+
+
+async def put_archive(node: Node) -> object:
+    return await node.put_tar("org/model", {f"shard-{n}": bytes_of(n, 100) for n in range(4)})
+
+
+async def put_of_unknown_length(node: Node) -> object:
+    return await node.put("org/model", 3 * BLOCK, "story", length=None)
+
+
+async def get(node: Node) -> object:
+    return await node.cache.get(KEY)
+
+
+async def pin(node: Node) -> object:
+    return await node.cache.pin("replica-2", KEY)
+
+
+async def pin_for_a_while(node: Node) -> object:
+    return await node.cache.pin("replica-2", KEY, ttl=30.0)
+
+
+async def unpin(node: Node) -> object:
+    return await node.cache.unpin("replica", KEY)
+
+
+async def delete(node: Node) -> object:
+    return await node.cache.delete(KEY)
+
+
+async def content(node: Node) -> object:
+    async with node.cache.content(KEY, "model"):
+        await asyncio.sleep(0)
+    return None
+
+
+async def admission(node: Node) -> object:
+    return await node.cache.admission(4 * BLOCK, KEY)
+
+
+async def look_around(node: Node) -> object:
+    await node.cache.peek(KEY)
+    await node.cache.evictions(10)
+    return await node.cache.snapshot()
+
+
+async def restore(node: Node) -> object:
+    """What was retired arrives again."""
+    return await node.put("org/model", 4 * BLOCK)
+
+
+STORIES: dict[str, tuple[Setting, Story]] = {
+    "put": (nothing, put),
+    "put an archive": (nothing, put_archive),
+    "put of unknown length": (nothing, put_of_unknown_length),
+    "put that evicts": (a_full_node, put),
+    "put that replaces": (a_model, put),
+    "put that retires": (a_pin, put),
+    "put the same": (a_model, restore),
+    "put what was retired": (a_retired_model, restore),
+    "put over damage": (a_damaged_model, put),
+    "get": (a_model, get),
+    "get what is damaged": (a_damaged_model, get),
+    "pin": (a_model, pin),
+    "pin for a while": (a_model, pin_for_a_while),
+    "unpin": (a_pin, unpin),
+    "unpin what was retired": (a_retired_model, unpin),
+    "delete": (a_model, delete),
+    "content": (a_model, content),
+    "admission": (a_full_node, admission),
+    "look around": (a_model, look_around),
+}
+
+CAPACITY = 10 * BLOCK
+
+
+# -- Cut short ----------------------------------------------------------------------
+
+
+@coroutine
+def suspended(work: Coroutine[Any, Any, Any], each: Callable[[], None]) -> Generator[Any, Any, Any]:
+    """Run ``work``, calling ``each`` whenever it is about to be suspended."""
+    error: BaseException | None = None
+    while True:
+        try:
+            awaited = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value
+        error = None
+        each()
+        try:
+            yield awaited
+        except BaseException as thrown:  # noqa: BLE001 - it is the work's to handle
+            error = thrown
+
+
+async def cut_at(story: Story, node: Node, nth: int) -> bool:
+    """Cancel a story at its n-th suspension; False when it ended without that many."""
+    met = 0
+
+    def each() -> None:
+        nonlocal met
+        met += 1
+        if met == nth:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    async def tell() -> object:
+        return await story(node)
+
+    async def told() -> object:
+        return await suspended(tell(), each)
+
+    task = asyncio.create_task(told())
+    await soon(asyncio.wait([task]))
+    assert task.cancelled() == (met >= nth), task
+    if not task.cancelled():
+        task.result()
+    return met >= nth
+
+
+async def cut_while_held(story: Story, node: Node, nth: int, *, after: bool) -> bool:
+    """Cancel a story while its n-th call to the disk is held; False when there is none."""
+    hold = node.workers.arm(nth, after=after)
+    task = asyncio.ensure_future(story(node))
+    met = asyncio.create_task(hold.met.wait())
+    await soon(asyncio.wait([task, met], return_when=asyncio.FIRST_COMPLETED))
+    held = hold.met.is_set()
+    if held:
+        task.cancel()
+        await asyncio.sleep(0)  # the cancellation is delivered before the call goes on
+    hold.let_go()
+    met.cancel()
+    await soon(asyncio.wait([task, met]))
+    assert task.cancelled() or not held or task.exception() is None
+    if not task.cancelled():
+        task.result()
+    return held
+
+
+async def is_as_good_as_new(node: Node) -> None:
+    """Nothing is left, and the cache does what it always did."""
+    await soon(node.cache._checks.check_all())
+    await node.agree()
+    assert not node.cache._context.publishing
+    assert not node.cache._context.ledger.settling
+    assert node.cache._admission.waiting == 0
+    spawned = {"unlink", "lapse", "flush", "check", "use", "trim", "mark"}
+    await soon(only(node, spawned))
+    await soon(node.put("afterwards", BLOCK))
+    await soon(node.get("afterwards"))
+    for view in node.cache.pins():
+        await soon(node.cache.unpin(view.pin.holder, view.pin.generation.key))
+    await soon(node.put("large", CAPACITY))
+    assert node.keys() == ["large"]
+    await node.agree()
+
+
+async def only(node: Node, names: set[str]) -> None:
+    """Wait until no other task of the cache runs."""
+    running_tasks = node.cache._context.tasks._running
+    while others := {task for task in running_tasks if task.get_name() not in names}:
+        await asyncio.wait(others)
+
+
+@pytest.mark.parametrize("name", STORIES)
+async def test_at_every_suspension(quick_path: Path, name: str) -> None:
+    setting, story = STORIES[name]
+    nth, cut = 0, True
+    while cut:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            await setting(node)
+            cut = await cut_at(story, node, nth)
+            await is_as_good_as_new(node)
+    assert nth > 1, "the story was never suspended"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", STORIES)
+async def test_while_every_call_to_the_disk_is_held(
+    quick_path: Path, name: str, after: bool
+) -> None:
+    setting, story = STORIES[name]
+    nth, cut = 0, True
+    while cut:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            await setting(node)
+            cut = await cut_while_held(story, node, nth, after=after)
+            await is_as_good_as_new(node)
+
+
+# -- While a failpoint is held: the steps inside one call, and the pins' database ----------
+
+
+@pytest.mark.parametrize("point", sorted(NAMES - {"unlink.directory-removed"}))
+async def test_while_a_step_on_disk_is_held(quick_path: Path, point: str) -> None:
+    for name, (setting, story) in STORIES.items():
+        armed: list[Hold] = []
+
+        def reach(reached: str, armed: list[Hold] = armed) -> None:
+            if armed and reached == point:
+                armed.pop().meet()
+
+        async with running(quick_path / name, CAPACITY, reach=reach) as node:
+            await setting(node)
+            await node.quiet()
+            hold = Hold()
+            armed.append(hold)
+            task = asyncio.ensure_future(story(node))
+            met = asyncio.create_task(hold.met.wait())
+            await soon(asyncio.wait([task, met], return_when=asyncio.FIRST_COMPLETED))
+            if hold.met.is_set():
+                task.cancel()
+                await asyncio.sleep(0)
+            armed.clear()
+            hold.let_go()
+            met.cancel()
+            await soon(asyncio.wait([task, met]))
+            await is_as_good_as_new(node)
+
+
+# -- Bodies that do not come -----------------------------------------------------------
+
+
+class NeverEntered(Whole):
+    async def __aenter__(self) -> Whole:  # type: ignore[override]
+        self.entered = True
+        await asyncio.Event().wait()
+        return self
+
+
+class SlowToLeave(Whole):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.leaving = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def __aexit__(self, *error: object) -> None:
+        self.leaving.set()
+        await self.go.wait()
+
+
+async def test_a_body_that_is_never_entered(quick_path: Path) -> None:
+    async with running(quick_path / "root", CAPACITY) as node:
+        body = NeverEntered(b"")
+        task = asyncio.create_task(node.cache.put(KEY, body, PutTerms(length=BLOCK)))
+        while not body.entered:
+            await asyncio.sleep(0)
+        task.cancel()
+        await soon(asyncio.wait([task]))
+        assert task.cancelled()
+        await is_as_good_as_new(node)
+
+
+@pytest.mark.parametrize("first", [0, BLOCK, 3 * BLOCK])
+@pytest.mark.parametrize("length", [4 * BLOCK, None], ids=["known", "unknown"])
+async def test_a_body_that_stops(quick_path: Path, first: int, length: int | None) -> None:
+    async with running(quick_path / "root", CAPACITY) as node:
+        body = Paused(bytes_of("stops", 4 * BLOCK), first)
+        task = asyncio.create_task(node.cache.put(KEY, body, PutTerms(length=length)))
+        await soon(body.paused.wait())
+        task.cancel()
+        await soon(asyncio.wait([task]))
+        assert task.cancelled()
+        await is_as_good_as_new(node)
+
+
+async def test_a_body_that_is_slow_to_leave(quick_path: Path) -> None:
+    async with running(quick_path / "root", CAPACITY) as node:
+        body = SlowToLeave(bytes_of("slow", BLOCK))
+        task = asyncio.create_task(node.cache.put(KEY, body, PutTerms(length=BLOCK)))
+        await soon(body.leaving.wait())
+        task.cancel()
+        await soon(asyncio.wait([task]))
+        assert task.cancelled()
+        await is_as_good_as_new(node)
+
+
+# -- Waits that are no call to the disk ----------------------------------------------------
+
+
+async def test_waiting_for_room(quick_path: Path) -> None:
+    async with running(quick_path / "root", CAPACITY) as node:
+        await node.put("org/model", 4 * BLOCK)
+        await node.cache.pin("replica", KEY)
+        waiting = asyncio.create_task(node.put("other", 8 * BLOCK, wait=3600.0))
+        while node.cache._admission.waiting == 0:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await soon(asyncio.wait([waiting]))
+        assert waiting.cancelled()
+        await is_as_good_as_new(node)
+
+
+async def test_waiting_for_the_bytes_of_a_victim(quick_path: Path) -> None:
+    """The victim is still read by somebody; its bytes do not leave the disk."""
+    async with running(quick_path / "root", CAPACITY) as node:
+        hold = Hold()
+        (await node.put("org/model", 8 * BLOCK))
+        holding = node.cache._context.workers._inner._unlinks.submit(hold.meet)  # type: ignore[attr-defined]
+        await soon(hold.met.wait())
+        waiting = asyncio.create_task(node.put("other", 8 * BLOCK))
+        await soon(node.until(lambda: node.usage.doomed > 0))
+        for _ in range(3):
+            await node.workers.disk(int)
+        assert not waiting.done()
+        waiting.cancel()
+        await soon(asyncio.wait([waiting]))
+        assert waiting.cancelled()
+        assert node.usage.reserved == 0
+        hold.let_go()
+        await asyncio.wrap_future(holding)
+        await is_as_good_as_new(node)
+
+
+async def test_growing(quick_path: Path) -> None:
+    """The thread of an arrival of unknown length waits for room on disk, and is let go."""
+    async with running(quick_path / "root", CAPACITY) as node:
+        body = Paused(bytes_of("grows", 4 * BLOCK), BLOCK)
+        task = asyncio.create_task(node.cache.put(KEY, body, PutTerms()))
+        await soon(body.paused.wait())
+        # The first of the body goes to disk when the rest comes; the growth is held at statvfs.
+        hold = node.workers.arm(1, after=False)
+        body.go_on()
+        await soon(hold.met.wait())
+        task.cancel()
+        await asyncio.sleep(0)
+        hold.let_go()
+        await soon(asyncio.wait([task]))
+        assert task.cancelled()
+        await is_as_good_as_new(node)
+
+
+# -- A pin whose caller went away -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["pin.before-commit", "pin.committed"])
+async def test_a_lease_lapses_although_its_caller_went_away(quick_path: Path, point: str) -> None:
+    armed: list[Hold] = []
+
+    def reach(reached: str) -> None:
+        if armed and reached == point:
+            armed.pop().meet()
+
+    async with running(quick_path / "root", CAPACITY, reach=reach) as node:
+        await a_model(node)
+        hold = Hold()
+        armed.append(hold)
+        task = asyncio.create_task(node.cache.pin("replica", KEY, ttl=5.0))
+        await soon(hold.met.wait())
+        task.cancel()
+        await soon(asyncio.wait([task]))
+        hold.let_go()
+        await soon(node.until(lambda: node.usage.pins == 1))
+        await only(node, {"unlink", "lapse", "flush", "check", "use", "trim", "mark"})
+        # The loop that lets leases lapse knows of this one: it sleeps no longer than the lease.
+        (timer,) = [one for one in timers() if one - asyncio.get_running_loop().time() <= 5.0]
+        assert timer
+
+
+def timers() -> list[float]:
+    """When each timer of the running loop is due."""
+    scheduled: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    return [handle.when() for handle in scheduled if not handle.cancelled()]
+
+
+# -- Accepting a loss ---------------------------------------------------------------------------
+
+
+async def test_accepting_a_loss(quick_path: Path) -> None:
+    """Cancelled while it is written down, it leaves the database at work."""
+    async with running(quick_path / "root", CAPACITY) as node:
+        await a_model(node)
+        await node.close()
+        (node.root / "state.db").unlink()
+        await node.open()
+        assert not node.cache.audit().pins_known
+        using = node.cache._database._using
+        using.acquire()
+        task = asyncio.create_task(node.cache.accept_loss())
+        await asyncio.sleep(0)
+        task.cancel()
+        await soon(asyncio.wait([task]))
+        using.release()
+        await only(node, {"unlink", "lapse", "flush", "check", "use", "trim", "mark"})
+        await soon(node.cache.pin("replica", KEY))
+        assert node.cache.audit().pins_known
+        await is_as_good_as_new(node)
+
+
+# -- Start ---------------------------------------------------------------------------------------
+
+
+async def started(node: Node) -> object:
+    await node.cache.start()
+    return None
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_start_while_every_call_to_the_disk_is_held(quick_path: Path, after: bool) -> None:
+    await cut_starts(
+        quick_path / "root", lambda node, nth: cut_while_held(started, node, nth, after=after)
+    )
+
+
+async def test_start_at_every_suspension(quick_path: Path) -> None:
+    await cut_starts(quick_path / "root", lambda node, nth: cut_at(started, node, nth))
+
+
+async def cut_starts(root: Path, cut: Callable[[Node, int], Awaitable[bool]]) -> None:
+    """A start that is cut short lets threads and databases go, and the next one works."""
+    node = Node(root, CAPACITY)
+    await node.open()
+    await a_retired_model(node)
+    await node.close()
+    nth, went_on = 0, False
+    while not went_on:
+        nth += 1
+        await prepare(node)
+        try:
+            went_on = not await cut(node, nth)
+        except WeightdError:
+            pytest.fail("a cancelled start raised something else")
+        finally:
+            await node.close()
+    assert nth > 5
+    await node.open()
+    try:
+        assert node.keys() == ["org/model"]
+        assert (node.usage.pins, node.usage.retired_models) == (1, 1)
+        await is_as_good_as_new(node)
+    finally:
+        await node.close()
+
+
+async def prepare(node: Node) -> None:
+    from weightd.store import Store
+
+    node.prepare(await asyncio.to_thread(Store.open, node.root))
