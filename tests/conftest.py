@@ -15,10 +15,22 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
 
 from tests.parts import missing
 
 CI = os.environ.get("CI") == "true"
+
+# How long an example takes depends on what else runs on the machine, and no test
+# asserts a time.  Under CI the examples are the same every time, so that what
+# fails there fails again; at home they are new ones.
+settings.register_profile(
+    "weightd",
+    settings.get_profile("ci" if CI else "default"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("weightd")
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ class Key:
         """
         if not text:
             raise InvalidKey(key=text, reason="it is empty")
-        if len(text.encode("utf-8", "surrogateescape")) > KEY_BYTES_MAX:
+        if len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES_MAX:
             raise InvalidKey(key=text, reason=f"it is longer than {KEY_BYTES_MAX} bytes")
         name, at, revision = text.partition("@")
         segments = name.split("/")

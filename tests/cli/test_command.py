@@ -1,0 +1,126 @@
+"""The command: what it prints, how it exits, and how little it loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weightd
+from weightd.cli.exits import Exit
+from weightd.cli.main import COMMANDS, main
+from weightd.settings import options
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"weightd {weightd.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["sreve"], ["serve", "--nonsense"], ["serve", "x"]])
+def test_usage_errors_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == Exit.USAGE
+    assert "usage: weightd" in capsys.readouterr().err
+
+
+def test_flags_are_never_abbreviated() -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--check", "--cap", "1GB"])
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert all(name in said and does in said for name, does in COMMANDS.items())
+
+
+def test_help_of_serve_documents_every_setting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for option in options():
+        described = f"{option.description} Default: {option.default}."
+        assert f"{option.flag} {option.word} {described}" in said
+
+
+def test_check_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "cache"
+    assert main(["serve", "--check", "--root", str(root), "--capacity", "1GB"]) == Exit.OK
+    said = capsys.readouterr().out
+    assert all(option.name in said for option in options())
+    assert "1GB = 1000000000 bytes  (--capacity)" in said
+    assert not root.exists()
+
+
+def test_check_prints_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--check", "--capacity", "0", "--listen", "?"]) == Exit.USAGE
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert [line.split()[:2] for line in printed.err.splitlines()] == [
+        ["weightd:", "capacity"],
+        ["weightd:", "listen"],
+    ]
+
+
+def test_exit_codes_are_the_documented_ones() -> None:
+    assert {code.name: code.value for code in Exit} == {
+        "OK": 0,
+        "ERROR": 1,
+        "USAGE": 2,
+        "NOT_RESIDENT": 3,
+        "TOO_LARGE": 4,
+        "BLOCKED": 5,
+        "UNREACHABLE": 6,
+    }
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a run of the command loads."""
+    program = (
+        "import sys\n"
+        "from weightd.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(weightd.__file__).parents[1],
+        env={"PATH": os.environ["PATH"]},
+    )
+    return set(ran.stderr.split())
+
+
+def test_version_loads_no_settings() -> None:
+    assert not {"pydantic", "fastapi", "uvicorn", "asyncio"} & loaded_by("--version")
+
+
+def test_check_loads_no_server() -> None:
+    loaded = loaded_by("serve", "--check", "--root", "/no-such-directory/cache")
+    assert "weightd.settings" in loaded
+    assert not {"weightd.daemon", "fastapi", "uvicorn", "prometheus_client"} & loaded
+
+
+def test_module_is_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "weightd", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(weightd.__file__).parents[1],
+    )
+    assert ran.stdout == f"weightd {weightd.__version__}\n"
