@@ -34,6 +34,13 @@ def _no_clash(files: dict[str, bytes]) -> bool:
 
 
 _files = st.dictionaries(_path, _content, min_size=1, max_size=6).filter(_no_clash)
+# Enough kinds of names for damage: what it hits matters more than what it says.
+_few_files = st.dictionaries(
+    st.sampled_from(["w", "a/w", "\u00e9/x", "n" * 99, "d" * 120 + "/w", "m" * 200]),
+    st.sampled_from([b"", b"1", b"w" * 513]),
+    min_size=1,
+    max_size=3,
+)
 _dialect = st.sampled_from(["ustar", "gnu", "pax"])
 
 
@@ -58,7 +65,7 @@ def packed(files: dict[str, bytes], dialect: str) -> bytes | None:
 
 
 @given(_files, _dialect, st.sampled_from([1, 511, 513, 1 << 20]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_was_packed_comes_out(files: dict[str, bytes], dialect: str, piece: int) -> None:
     data = packed(files, dialect)
     if data is None:
@@ -67,7 +74,7 @@ def test_what_was_packed_comes_out(files: dict[str, bytes], dialect: str, piece:
 
 
 @given(
-    _files,
+    _few_files,
     _dialect,
     st.lists(
         st.tuples(st.integers(0, 1 << 16), st.binary(min_size=1, max_size=12)),
@@ -76,7 +83,7 @@ def test_what_was_packed_comes_out(files: dict[str, bytes], dialect: str, piece:
     ),
     st.booleans(),
 )
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damage_is_refused_or_read_alike(
     files: dict[str, bytes], dialect: str, damage: list[tuple[int, bytes]], resummed: bool
 ) -> None:
