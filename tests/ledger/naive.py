@@ -196,6 +196,14 @@ class NaiveBooks:
 
     # -- Moves -------------------------------------------------------------------
 
+    def load(self, copy: Copy, *, retired: bool) -> None:
+        self.copies.append(copy)
+        if retired:
+            self.retire(copy)
+        else:
+            self.latest[copy.id.key] = copy
+            self._to_the_end(copy)
+
     def touch(self, copy: Copy, now: float) -> None:
         copy.last_used = now
         if not copy.retired:
