@@ -40,10 +40,10 @@ format: $(VENV)/.made  ## Format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.made  ## Measure, with rivals side by side, as ratios
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-quick: $(VENV)/.made  ## The same, smaller and coarser
-	$(BIN)/python -m tests.bench --quick
+	$(BIN)/python -m tests.bench --quick $(ARGS)
 
 lock: $(VENV)/.made  ## Compile the development lock anew from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from tests.bench import busy, hit, ingest, pin, startup
+from tests.bench.client import Unexpected
 from tests.bench.figures import Row, table
 from tests.bench.machine import facts
 from tests.bench.place import filesystem, free_bytes, place, touch_memory
@@ -61,6 +62,9 @@ def main() -> int:
     except KeyboardInterrupt:
         _say("interrupted; what was made is removed")
         return 130
+    except Unexpected as unexpected:
+        _say(f"weightd: {unexpected}")
+        return 1
     took = f"It took {time.perf_counter() - begun:.0f} s."
     _print(machine, rows, [*bench.notes, took])
     if options.json is not None:

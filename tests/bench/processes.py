@@ -22,18 +22,21 @@ _POLL: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process that answers on ``socket``; ``started`` is the seconds until it did."""
+    """A process that answers on ``socket``.
+
+    ``listening`` and ``ready`` are the seconds from its start until it answered
+    at all, and until it answered what it is for.
+    """
 
     process: subprocess.Popen[bytes]
     socket: Path
-    started: float
+    listening: float
+    ready: float
 
-    def memory(self, field: str) -> int:
-        """``VmRSS`` or ``VmHWM`` in bytes."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
-        return 0
+    def resident(self) -> int:
+        """Its resident memory in bytes."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
@@ -70,19 +73,27 @@ def sender(socket: Path, key: str, size: int) -> Iterator[subprocess.Popen[bytes
 @contextmanager
 def _server(module: list[str], socket: Path, probe: str) -> Iterator[Server]:
     begun = time.perf_counter()
+    listening = None
     with _child([sys.executable, "-m", *module]) as process:
-        while not _answers(socket, probe):
-            if process.poll() is not None or time.perf_counter() - begun > _START_WITHIN:
+        while not (ready := _answers(socket, probe)):
+            passed = time.perf_counter() - begun
+            if listening is None and ready is not None:
+                listening = passed
+            if process.poll() is not None or passed > _START_WITHIN:
                 raise Unexpected(f"{' '.join(module[:2])} did not start")
             time.sleep(_POLL)
-        yield Server(process, socket, time.perf_counter() - begun)
+        passed = time.perf_counter() - begun
+        yield Server(process, socket, passed if listening is None else listening, passed)
 
 
-def _answers(socket: Path, probe: str) -> bool:
+def _answers(socket: Path, probe: str) -> bool | None:
+    """None while nobody listens, False for an answer that it is not ready."""
     try:
         with Connection(socket) as connection:
             connection.exchange(request("GET", probe))
-    except (FileNotFoundError, ConnectionRefusedError, Unexpected):
+    except (FileNotFoundError, ConnectionError):
+        return None
+    except Unexpected:
         return False
     return True
 
