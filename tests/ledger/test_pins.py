@@ -11,7 +11,7 @@ from tests.ledger.drive import Node, snapshot
 from weightd.errors import Blocked, GenerationGone, InUse, NotPinned, NotResident, Pinned
 from weightd.ledger import IllegalMove, Standing
 from weightd.ledger.pins import HOLDERS_NAMED
-from weightd.model import GenerationId, Key, Pin
+from weightd.model import Key, Pin
 
 LLAMA = Key("llama-70b")
 
@@ -311,82 +311,3 @@ def test_lost_pins_keep_everything_until_the_loss_is_accepted(node: Node) -> Non
     assert blocked.value.reason == "pins", "it was pinned since"
     node.unpin("h", "llama-70b")
     node.put("falcon", 200)
-
-
-# -- Shared blobs --------------------------------------------------------------------
-
-
-def test_a_shared_blob_counts_once_and_goes_with_its_last_name() -> None:
-    node = Node(300)
-    old = node.put("llama-70b", 100, 40)
-    base = max(old.blobs, key=lambda one: one.bytes)
-    new = node.put("llama-70b-tuned", 50, shared=[base], links=[old.id])
-    assert node.used == 190
-    assert (old.bytes, new.bytes) == (140, 150)
-    node.end([node.ledger.evict(old.id)])
-    assert node.used == 150, "only what nothing else uses went"
-    node.end([node.ledger.evict(new.id)])
-    assert node.used == 0
-
-
-def test_what_a_guarded_generation_shares_is_not_evictable() -> None:
-    node = Node(200)
-    old = node.put("old", 100, 40)
-    base = max(old.blobs, key=lambda one: one.bytes)
-    new = node.put("new", 10, shared=[base], links=[old.id])
-    node.pin("h", "new")
-    usage = node.ledger.usage()
-    assert (usage.pinned, usage.evictable) == (110, 40)
-    with pytest.raises(Blocked):
-        node.put("other", 91)
-    node.put("other", 90)
-    assert node.evicted == ["old"]
-    assert node.ledger.generation(new.id) is new
-
-
-def test_a_link_keeps_what_it_links_to_while_it_arrives() -> None:
-    node = Node(200)
-    old = node.put("llama-70b", 140)
-    reservation = node.ledger.reserve(LLAMA, 40, links=[old.id])
-    with pytest.raises(InUse):
-        node.ledger.evict(old.id)
-    with pytest.raises(Blocked) as blocked:
-        node.ledger.reserve(Key("other"), 100)
-    assert blocked.value.reason == "pins"
-    assert node.ledger.release(reservation) == []
-    node.ledger.evict(old.id)
-
-
-def test_a_predecessor_kept_by_its_successors_links_alone_is_replaced() -> None:
-    node = Node(300)
-    old = node.put("llama-70b", 100, 40)
-    base = max(old.blobs, key=lambda one: one.bytes)
-    node.put("llama-70b", 45, shared=[base], links=[old.id])
-    assert node.evicted == ["llama-70b"]
-    assert node.ledger.generation(old.id) is None
-    assert node.used == 145
-
-
-def test_a_retired_generation_kept_by_links_alone_leaves_with_them() -> None:
-    node = Node(400)
-    old = node.pin("h", node.put("llama-70b", 100).id.key.name)
-    node.put("llama-70b", 100)
-    reservation = node.ledger.reserve(Key("tuned"), 40, links=[old.id])
-    assert node.ledger.unpin("h", LLAMA, 50.0)[1] == []
-    assert node.ledger.grant(reservation)
-    succession = node.ledger.commit(reservation, "t", old.blobs, 60.0)
-    assert [one.id for one in succession.left] == [old.id]
-    assert succession.left[0].bytes == 0, "its blob lives on in the newcomer"
-    node.end(succession.left)
-    assert node.used == 200
-
-
-def test_a_refused_arrival_lets_go_of_nothing_by_its_links() -> None:
-    """Not of a retired generation either, which stayed because it was in use a moment ago."""
-    node = Node(300)
-    old = node.ledger.load(GenerationId(LLAMA, "old"), (), retired=True, last_used=0.0, hits=0)
-    before = snapshot(node.ledger)
-    with pytest.raises(ValueError, match="never fit"):
-        node.ledger.reserve(LLAMA, 400, links=[old.id])
-    assert snapshot(node.ledger) == before
-    assert node.ledger.generation(old.id) is old
