@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from weightd.units import format_bytes

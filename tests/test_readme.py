@@ -1,0 +1,73 @@
+"""What the README says is so: its settings are the settings, its calls work as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import weightd
+from tests.system.daemon import running
+from weightd import errors
+from weightd.settings import options
+
+README = (Path(weightd.__file__).parents[1] / "README.md").read_text()
+
+
+def settings_table() -> str:
+    """The README's table of settings, as it has to be."""
+    lines = ["| setting | flag | variable | default | what it is |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{one.name}` | `{one.flag} {one.word}` | `{one.variable}` | {one.default} "
+        f"| {one.description} |"
+        for one in options()
+    ]
+    return "\n".join(lines)
+
+
+def test_every_setting_is_documented() -> None:
+    assert settings_table() in README, f"the README's table has to be:\n\n{settings_table()}"
+
+
+def test_every_refusal_is_explained() -> None:
+    section = README.partition("## What each refusal means")[2].partition("\n## ")[0]
+    explained = set(re.findall(r"`([a-z-]+)`", section))
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    codes = {kind.code for kind in kinds if hasattr(kind, "code")}
+    assert codes - explained == {"unknown-file"}  # it names the file; there is nothing to add
+
+
+def test_the_two_commands_come_first() -> None:
+    first = README.partition("```sh\n")[2].partition("```")[0]
+    assert [line.split("#")[0].split() for line in first.splitlines()] == [
+        ["make", "run"],
+        ["make", "test"],
+    ]
+
+
+@pytest.mark.needs("curl", "tar", "bash")
+def test_the_calls_work_one_after_another(root: Path, tmp_path: Path) -> None:
+    section = README.partition("## Curl by curl")[2].partition("\n## ")[0]
+    calls = "".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
+    assert calls.count("curl -f") == section.count("curl -f")
+    model = tmp_path / "my-model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(bytes(100_000))
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
+    with running(root, capacity=10_000_000) as daemon:
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", calls],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "SOCKET": str(daemon.socket)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert f"{root}/models/org+my-model@v1." in ran.stdout
+        models = daemon.client.get("/v1/models")["models"]
+        assert [(one["key"], one["pins"]) for one in models] == [("org/my-model@v1", 0)]
