@@ -125,24 +125,26 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def answering(cache: WeightCache, desk: Desk, door: Door) -> AsyncIterator[Served]:
-    """Answer at one door.  The socket has a short path, whatever the test's directory is called."""
+async def answering(
+    cache: WeightCache, desk: Desk, door: Door, *, tcp: bool = False
+) -> AsyncIterator[Served]:
+    """Answer at one door, on a unix socket or on a free port of the loopback."""
     app = create_app(desk, door)
     config = uvicorn.Config(
         app, http=EdgeProtocol, lifespan="off", ws="none", log_config=None, access_log=False
     )
+    # The socket has a short path, whatever the test's directory is called.
     with tempfile.TemporaryDirectory(prefix="weightd-") as directory:
         path = Path(directory) / "socket"
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
+        listener = socket.socket(socket.AF_INET if tcp else socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(("127.0.0.1", 0) if tcp else str(path))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}" if tcp else "http://weightd"
         server = _Server(config)
         running = asyncio.create_task(server._serve([listener]))
         await server.answering.wait()
-        transport = httpx.AsyncHTTPTransport(uds=str(path))
+        transport = httpx.AsyncHTTPTransport(uds=None if tcp else str(path))
         try:
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://weightd", timeout=30
-            ) as client:
+            async with httpx.AsyncClient(transport=transport, base_url=url, timeout=30) as client:
                 yield Served(cache, desk, path, client)
         finally:
             server.should_exit = True

@@ -23,7 +23,7 @@ from weightd.api.reading import (
     read_query,
     refuse_encoded,
 )
-from weightd.api.routing import ADMIN, LOCAL, Answer, Route
+from weightd.api.routing import ADMIN, LOCAL, Answer, Header, Route
 from weightd.api.words import json_answer, listed_record, record_answer
 from weightd.cache.records import PutTerms
 from weightd.errors import InvalidRequest
@@ -133,6 +133,18 @@ async def _only_file(request: Request, key: Key) -> str:
 
 
 _RECORD: Final = Answer("The record.", wire.ModelRecord, _PATH_ALONE)
+_CONDITIONS: Final = (
+    Header("If-None-Match", "Entity tags, any of which answers 304."),
+    Header("If-Match", "Entity tags, none of which answers 412."),
+)
+_RANGE: Final = (
+    Header(
+        "Range",
+        "One range of bytes.",
+        {"pattern": "^bytes=([0-9]{1,9}-|-[0-9]{1,9})$", "examples": ["bytes=0-1023"]},
+    ),
+    Header("If-Range", "The entity tag that the range is meant for; for another, all is answered."),
+)
 _CONTENT_HEADERS: Final = ("ETag", "Accept-Ranges")
 _CONTENT: Final = {
     200: Answer(
@@ -162,7 +174,6 @@ ROUTES: Final = (
         "Look a model up: counts as a hit or a miss, and as a use",
         {200: _RECORD},
         (errors.NotResident,),
-        headers=("Accept",),
         own_head=True,
     ),
     Route(
@@ -173,7 +184,6 @@ ROUTES: Final = (
         "Ask whether a model is here: neither counts nor touches",
         {200: Answer("It is here.")},
         (errors.NotResident,),
-        headers=("Accept",),
     ),
     Route(
         "PUT",
@@ -208,7 +218,14 @@ ROUTES: Final = (
         ),
         query=PutQuery,
         body={"application/octet-stream": _BYTES, TAR: _BYTES},
-        headers=("Accept", "If-None-Match"),
+        headers=(
+            Header(
+                "If-None-Match",
+                "`*` creates only; a digest in quotes answers 200 before the body when that "
+                "content is here.",
+                {"pattern": '^(\\*|"[0-9a-f]{64}")$', "examples": ["*"]},
+            ),
+        ),
     ),
     Route(
         "DELETE",
@@ -226,6 +243,7 @@ ROUTES: Final = (
         LOCAL,
         "List models in order of their keys, without their files: touches nothing",
         {200: Answer("One page.", wire.ModelList)},
+        (errors.InvalidKey,),
         query=ModelsQuery,
     ),
     Route(
@@ -237,7 +255,7 @@ ROUTES: Final = (
         _CONTENT,
         _CONTENT_ERRORS,
         query=ContentQuery,
-        headers=("Range", "If-Range", "If-None-Match", "If-Match"),
+        headers=(*_RANGE, *_CONDITIONS),
         own_head=True,
     ),
     Route(
@@ -249,6 +267,6 @@ ROUTES: Final = (
         {200: _CONTENT[200], 304: _CONTENT[304]},
         _CONTENT_ERRORS,
         query=ContentQuery,
-        headers=("If-None-Match", "If-Match"),
+        headers=_CONDITIONS,
     ),
 )

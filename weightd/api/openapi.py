@@ -34,32 +34,6 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 
-_REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "Accept": (
-        "`text/plain` answers the path alone.",
-        {"type": "string", "enum": ["application/json", "text/plain"]},
-    ),
-    "If-None-Match": (
-        (
-            "Put: `*` creates only, a digest in quotes answers 200 before the body when that "
-            "content is here. Content: entity tags, any of which answers 304."
-        ),
-        {"type": "string", "pattern": '^(\\*|"[0-9a-f]{64}")$'},
-    ),
-    "If-Match": (
-        "Entity tags, none of which answers 412.",
-        {"type": "string", "pattern": '^(\\*|"[0-9a-f]{64}")$'},
-    ),
-    "If-Range": (
-        "The entity tag for which the range is meant; for another, all is answered.",
-        {"type": "string", "pattern": '^"[0-9a-f]{64}"$'},
-    ),
-    "Range": (
-        "One range of bytes.",
-        {"type": "string", "pattern": "^bytes=([0-9]{1,9}-|-[0-9]{1,9})$"},
-    ),
-}
-
 _RESPONSE_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "Location": ("Where the new model answers.", {"type": "string"}),
     "ETag": ("The file's sha256, in quotes.", {"type": "string"}),
@@ -155,13 +129,13 @@ def _query(route: Route) -> list[dict[str, Any]]:
 def _headers(route: Route) -> list[dict[str, Any]]:
     return [
         {
-            "name": name,
+            "name": header.name,
             "in": "header",
             "required": False,
-            "description": _REQUEST_HEADERS[name][0],
-            "schema": _REQUEST_HEADERS[name][1],
+            "description": header.description,
+            "schema": {"type": "string"} | header.schema,
         }
-        for name in route.headers
+        for header in route.headers
     ]
 
 

@@ -74,7 +74,6 @@ ROUTES: Final = (
             "pins is the number of holders. A holder's first pin of a key counts as a lookup."
         ),
         query=PinQuery,
-        headers=("Accept",),
     ),
     Route(
         "DELETE",

@@ -23,6 +23,7 @@ TTL_SECONDS_MAX: Final = 366 * 86400
 WAIT_SECONDS_MAX: Final = 3600
 
 _SEGMENT: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_FILE_SEGMENT: Final = "[A-Za-z0-9_][A-Za-z0-9._-]{0,199}"
 KEY_PATTERN: Final = f"^{_SEGMENT}(/{_SEGMENT}){{0,{KEY_SEGMENTS_MAX - 1}}}(@{_SEGMENT})?$"
 HOLDER_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$"
 SHA256_PATTERN: Final = "^[0-9a-f]{64}$"
@@ -49,6 +50,13 @@ def _whole(text: object) -> object:
     if isinstance(text, str) and not _WHOLE.fullmatch(text):
         raise ValueError("it is not a whole number")
     return text
+
+
+def _json_integer(value: object) -> object:
+    """Read an integer of JSON, to which 5.0 is one and true is none."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _seconds(text: object) -> object:
@@ -80,21 +88,26 @@ def _file(path: str) -> str:
     return path
 
 
-WholeNumber: TypeAlias = Annotated[int, BeforeValidator(_whole)]
-
+# A validator that runs before stands after the bounds: in front of them it would hide them from
+# the schema.
 Limit: TypeAlias = Annotated[
-    WholeNumber,
+    int,
     Field(ge=1, le=LIMIT_MAX, description="How many to answer at most.", examples=[50]),
+    BeforeValidator(_whole),
 ]
 Sequence: TypeAlias = Annotated[
-    WholeNumber, Field(ge=0, le=BYTES_MAX, description="Answer what follows this number.")
+    int,
+    Field(ge=0, le=BYTES_MAX, description="Answer what follows this number."),
+    BeforeValidator(_whole),
 ]
-Bytes: TypeAlias = Annotated[WholeNumber, Field(ge=0, le=BYTES_MAX)]
+Bytes: TypeAlias = Annotated[int, Field(ge=0, le=BYTES_MAX), BeforeValidator(_whole)]
+
+JsonBytes: TypeAlias = Annotated[int, Field(ge=0, le=BYTES_MAX), BeforeValidator(_json_integer)]
 
 WaitSeconds: TypeAlias = Annotated[
     float,
-    BeforeValidator(_seconds),
     Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait while blocked.", examples=[30]),
+    BeforeValidator(_seconds),
 ]
 
 Ttl: TypeAlias = Annotated[
@@ -131,7 +144,7 @@ FilePath: TypeAlias = Annotated[
             "type": "string",
             "minLength": 1,
             "maxLength": FILE_PATH_BYTES_MAX,
-            "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,7}$",
+            "pattern": f"^{_FILE_SEGMENT}(/{_FILE_SEGMENT}){{0,3}}$",
             "description": "A path below the model's directory; other printable names work too.",
             "examples": ["model-00001-of-00030.safetensors"],
         }

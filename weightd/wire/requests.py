@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, ConfigDict, Field
 
 from weightd.wire.fields import (
-    BYTES_MAX,
     LIMIT_DEFAULT,
     Bytes,
     FilePath,
+    JsonBytes,
     KeyText,
     Limit,
     Sequence,
@@ -73,7 +71,7 @@ class AdmissionRequest(Request):
         extra="forbid", frozen=True, json_schema_extra={"examples": [{"bytes": 140_000_000_000}]}
     )
 
-    bytes: Annotated[StrictInt, Field(ge=0, le=BYTES_MAX, description="How large it would be.")]
+    bytes: JsonBytes = Field(description="How large it would be.")
     key: KeyText | None = Field(
         None, description="Under which key, so that what it would replace counts as room."
     )
