@@ -1,0 +1,84 @@
+"""The connection below the app: heads that do not come, requests in a row, what is no request."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.serving import Served, problem, read_answer
+from weightd.api import protocol
+
+READY = b"GET /readyz HTTP/1.1\r\nHost: d\r\n\r\n"
+
+
+async def test_a_head_that_does_not_end_is_given_up(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    reader, writer = await served.connect()
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: d\r\n")
+    answer = await read_answer(reader)
+    assert answer.status == 408
+    assert problem(answer)["code"] == "stalled"
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    reader, writer = await served.connect()
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_the_head_of_a_later_request_is_bounded_too(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = await served.connect()
+    writer.write(READY)
+    assert (await read_answer(reader)).status == 200
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    writer.write(b"GET /readyz")
+    assert (await read_answer(reader)).status == 408
+    writer.close()
+
+
+async def test_requests_in_a_row_are_answered_in_order(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(READY + b"GET /nowhere HTTP/1.1\r\nHost: d\r\n\r\n" + READY)
+    assert [(await read_answer(reader)).status for _ in range(3)] == [200, 404, 200]
+    writer.close()
+
+
+async def test_a_large_put_and_a_next_request_share_a_connection(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(b"PUT /v1/models/m HTTP/1.1\r\nHost: d\r\nContent-Length: 1000000\r\n\r\n")
+    writer.write(b"x" * 1_000_000 + READY)
+    assert (await read_answer(reader)).status == 201
+    assert (await read_answer(reader)).status == 200
+    writer.close()
+
+
+async def test_what_follows_a_request_and_is_none_closes_the_connection(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(READY + b"GARBAGE\r\n\r\n")
+    assert (await read_answer(reader)).status == 200
+    assert b"200 OK" not in await reader.read()
+    writer.close()
+
+
+async def test_an_offer_to_upgrade_is_not_taken(served: Served) -> None:
+    answer = await served.exchange(
+        b"GET /readyz HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    )
+    assert answer.status == 200
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_method_that_no_route_takes(served: Served) -> None:
+    answer = await served.exchange(b"OPTIONS * HTTP/1.1\r\nHost: d\r\n\r\n")
+    assert answer.status == 404
+    answer = await served.exchange(b"CONNECT d:80 HTTP/1.1\r\nHost: d\r\n\r\n")
+    assert answer.status == 400
+    assert problem(answer)["what"] == "path"
