@@ -31,18 +31,22 @@ KEPT: Final = "org/kept@main"
 """A model that was here before and is pinned."""
 
 LATER: Final = {
-    "ingest.file-flushed": 5,  # within an archive
-    "publish.renamed": 3,  # what two were evicted for
-    "retire.marked": 2,
+    "ingest.file-flushed": 7,  # within an archive
+    "publish.renamed": 2,  # what two were evicted for
+    "retire.marked": 3,  # of a successor, which is newer
     "evict.seized": 2,  # two at once
     "evict.renamed-one": 3,  # the second of the two
     "evict.parents-flushed": 2,
     "unlink.file-removed": 3,
     "unlink.directory-removed": 2,
-    "pin.committed": 2,  # a renewal
-    "unpin.committed": 2,  # of what was retired
+    "pin.committed": 3,  # a renewal
+    "unpin.committed": 3,  # of what was retired and goes
 }
 """Occurrences that differ in kind from the first."""
+
+
+SMALL: Final = 5 * UNIT
+"""A budget that two of the base's models have to go for, and that the pinned one fits."""
 
 
 def _lay_out(root: Path) -> Journal:
@@ -80,6 +84,29 @@ def test_killed_at_a_failpoint(tmp_path: Path, name: str) -> None:
             break
 
 
+@pytest.mark.parametrize("name", ["unlink.file-removed", "unlink.directory-removed"])
+def test_killed_while_it_cleans_up(root: Path, name: str) -> None:
+    journal = _lay_out(root)
+    assert _dies(root, journal, "evict.parents-flushed:2")
+    with running(root, capacity=CAPACITY, failpoint=name, ready=False) as daemon:
+        assert daemon.ended() == -signal.SIGKILL, daemon.said()
+    with running(root, capacity=CAPACITY) as daemon:
+        _verify(daemon, journal)
+
+
+@pytest.mark.parametrize("name", ["evict.renamed-one:2", "unlink.directory-removed"])
+def test_killed_while_it_evicts_down_to_a_smaller_budget(root: Path, name: str) -> None:
+    journal = _lay_out(root)
+    with running(root, capacity=SMALL, failpoint=name, ready=False) as daemon:
+        assert daemon.ended() == -signal.SIGKILL, daemon.said()
+    journal.may_be_evicted(BASE[:2])
+    with running(root, capacity=SMALL) as daemon:
+        verify(daemon, journal)
+    # What was pinned, and what was used last, fit and are still there.
+    assert journal.models[KEPT] != {None}
+    assert journal.models[BASE[2]] != {None}
+
+
 def _dies(root: Path, journal: Journal, failpoint: str) -> bool:
     """Live a life until the failpoint kills the daemon; False when it did not."""
     with running(root, capacity=CAPACITY, failpoint=failpoint) as daemon:
@@ -98,6 +125,10 @@ def _live(life: Life) -> None:
     _put(life, KEPT, other)  # replaces what is pinned, which is retired
     _put(life, KEPT, kept)  # brings it back, and its successor goes
     _put(life, "big/x", single("big/x", 14 * UNIT))  # needs the room of two
+    _put(life, KEPT, other)
+    life.pin("replica-3", KEPT)
+    _put(life, KEPT, kept)  # brings it back, and its successor is retired
+    life.unpin("replica-3", KEPT)
     _put(life, "org/tree", directory("org/tree", 2 * UNIT))
     life.pin("replica-1", "org/tree")
     life.pin("replica-1", "org/tree", ttl="600")

@@ -18,8 +18,9 @@ from typing import Final
 import pytest
 
 from tests.system.daemon import Client, Daemon, running
-from tests.system.journal import Journal, verify
+from tests.system.journal import Journal, Life, verify
 from tests.system.load import SHARED, Worker, shared_contents, working
+from tests.system.models import single
 from tests.system.tiers import KILLS
 
 ROOMY: Final = 64_000_000
@@ -51,6 +52,23 @@ def test_killed_at_random_instants(root: Path, seed: int) -> None:
         verify(daemon, journal, SHARED)
         assert daemon.stop() == 0
     assert acknowledged > PER_TEST
+
+
+def test_order_and_counts_of_use_survive(root: Path) -> None:
+    with running(root, capacity=ROOMY) as daemon:
+        life = Life(daemon.client, Journal())
+        for key in ("a", "b", "c", "d"):
+            life.put(key, single(key, 100_000))
+        for key in ("c", "a", "c"):
+            daemon.client.get(f"/v1/models/{key}")
+        # The list of evictions writes down first what is remembered; so do three seconds.
+        daemon.client.get("/v1/evictions")
+        daemon.kill()
+    with running(root, capacity=ROOMY) as daemon:
+        verdict = daemon.client.admission(ROOMY // 4096 * 4096)
+        assert [victim["key"] for victim in verdict["victims"]] == ["b", "d", "a", "c"]
+        assert daemon.client.get("/v1/models/c")["hits"] == 3
+        verify(daemon, life.journal)
 
 
 def _load_and_kill(
