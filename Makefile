@@ -10,7 +10,7 @@ LOCK   := requirements-dev.txt requirements-weights.txt
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,8 +21,11 @@ run: $(VENV)/.made  ## Start the daemon on a small root and watch the worked exa
 test: check  ## Lint, types and floors, then the whole suite
 	$(BIN)/pytest -n $(JOBS)
 
-test-fast: $(VENV)/.made  ## The suite without what is marked slow
-	$(BIN)/pytest -n $(JOBS) -m "not slow"
+test-fast: $(VENV)/.made  ## The suite without the daemons under load and under kill -9
+	$(BIN)/pytest -n $(JOBS) --ignore tests/system
+
+test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint and at 100 random instants
+	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
