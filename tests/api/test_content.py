@@ -147,7 +147,19 @@ async def test_a_model_goes_once_its_reader_left(root: Path) -> None:
 async def test_a_reader_that_takes_nothing_is_cut(own: Served) -> None:
     connection = await reading(own)
     await until_deleted(own)
+    assert await rest(connection) < len(DATA)
     connection.close()
+
+
+async def rest(connection: socket.socket) -> int:
+    """How many bytes still come before the connection ends, however it does."""
+    loop, total = asyncio.get_running_loop(), 0
+    try:
+        while received := await loop.sock_recv(connection, 1_000_000):
+            total += len(received)
+    except ConnectionResetError:
+        pass
+    return total
 
 
 async def reading(served: Served) -> socket.socket:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import jsonschema_rs
 import pytest
 
-from tests.api.serving import Served
+from tests.api.serving import serving
 from weightd import errors
 from weightd.api import faults
 from weightd.api.app import ROUTES
@@ -51,11 +51,12 @@ def test_a_refinement_is_answered_as_what_it_refines() -> None:
     assert kind_of(Unlisted).status == 500
 
 
-@pytest.fixture
-async def description(served: Served) -> Any:
-    answer = await served.client.get("/openapi.json")
-    assert answer.status_code == 200
-    return answer.json()
+@pytest.fixture(scope="module")
+async def description(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    async with serving(tmp_path_factory.mktemp("described") / "cache") as served:
+        answer = await served.client.get("/openapi.json")
+        assert answer.status_code == 200
+        return answer.json()
 
 
 async def test_every_route_is_described(description: Any) -> None:

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from weightd.api.faults import PreconditionFailed, RangeNotSatisfiable
-from weightd.api.hangup import listening
+from weightd.api.hangup import abort, listening
 from weightd.cache.records import Contents
 from weightd.errors import InvalidRequest
 
@@ -116,7 +116,7 @@ class ContentResponse(Response):
                 await send({"type": "http.response.body"})
                 return
             async with listening(receive) as gone:
-                await self._stream(send, gone)
+                await self._stream(scope, send, gone)
 
     def _fields(self) -> list[tuple[bytes, bytes]]:
         entry, part = self._contents.entry, self._part
@@ -134,7 +134,7 @@ class ContentResponse(Response):
             headers.append((b"content-range", span.encode()))
         return headers
 
-    async def _stream(self, send: Send, gone: asyncio.Event) -> None:
+    async def _stream(self, scope: Scope, send: Send, gone: asyncio.Event) -> None:
         """Send the part; when that fails stop short of its end, which closes the connection."""
         left = self._part.length
         try:
@@ -148,6 +148,7 @@ class ContentResponse(Response):
                 async with asyncio.timeout(self._idle_timeout):
                     await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
         except TimeoutError:
+            abort(scope)
             self._log_cut(f"the reader took nothing for {self._idle_timeout:g} s", left)
         except OSError as error:
             self._log_cut(str(error), left)

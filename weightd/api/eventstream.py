@@ -11,7 +11,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from weightd.api.hangup import listening
+from weightd.api.hangup import abort, listening
 from weightd.api.words import event_line
 from weightd.cache.records import Event
 
@@ -42,9 +42,9 @@ class EventStream(Response):
                 await send({"type": "http.response.body"})
                 return
             gone = await stack.enter_async_context(listening(receive))
-            await self._stream(send, gone)
+            await self._stream(scope, send, gone)
 
-    async def _stream(self, send: Send, gone: asyncio.Event) -> None:
+    async def _stream(self, scope: Scope, send: Send, gone: asyncio.Event) -> None:
         leaving = asyncio.create_task(gone.wait(), name="event reader's hang-up")
         try:
             while (line := await self._next(leaving)) is not None:
@@ -52,6 +52,7 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body"})
         except TimeoutError:
+            abort(scope)
             _log.info("a reader of events took nothing for %g s and was cut", self._idle_timeout)
         finally:
             leaving.cancel()

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from weightd.api.bodies import RequestBody
-from weightd.api.protocol import GONE
+from weightd.api.protocol import CONNECTION
 
 Outcome = TypeVar("Outcome")
 
@@ -36,6 +36,16 @@ async def _listen(receive: Receive, gone: asyncio.Event) -> None:
         gone.set()
 
 
+def abort(scope: Scope) -> None:
+    """Close the connection under an answer that its peer does not take.
+
+    An orderly close would keep what is unsent until the peer takes it.
+    """
+    connection = scope.get("extensions", {}).get(CONNECTION)
+    if connection is not None:
+        connection["abort"]()
+
+
 async def unless_gone(
     request: Request, body: RequestBody, act: Coroutine[Any, Any, Outcome]
 ) -> Outcome:
@@ -45,11 +55,11 @@ async def unless_gone(
     Nothing is evicted for a peer that stopped waiting; once the body flows its
     own end says the same.  Raises IncompleteBody.
     """
-    extension = request.scope.get("extensions", {}).get(GONE)
-    if extension is None:
+    connection = request.scope.get("extensions", {}).get(CONNECTION)
+    if connection is None:
         return await act
     acting = asyncio.ensure_future(act)
-    leaving = asyncio.ensure_future(extension["event"].wait())
+    leaving = asyncio.ensure_future(connection["gone"].wait())
     try:
         await asyncio.wait({acting, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not acting.done() and not body.begun:

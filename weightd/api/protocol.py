@@ -31,8 +31,12 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 LINGER_SECONDS: Final = 2.0
 """How long what a refused peer still sends is thrown away, so that it sees its answer."""
 
-GONE: Final = "weightd.gone"
-"""The ASGI extension with an event that is set once the connection is lost."""
+CONNECTION: Final = "weightd.connection"
+"""The ASGI extension of this server.
+
+``gone`` is an event that is set once the connection is lost; ``abort`` closes it
+at once, without waiting for a peer to take what it was sent.
+"""
 
 _KEYED: Final = re.compile(rb"/v1/(?:models|content|pins/[^/]*)/(.*)", re.DOTALL)
 
@@ -78,7 +82,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._head = None
         # The task that answers has been made and not yet begun.
-        self.scope["extensions"] = {GONE: {"event": self._gone}}
+        self.scope["extensions"] = {CONNECTION: {"gone": self._gone, "abort": self.transport.abort}}
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

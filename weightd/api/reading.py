@@ -91,7 +91,7 @@ async def read_json(request: Request, shape: type[Query], idle_timeout: float) -
     refuse_encoded(request)
     body = await _whole_body(request, idle_timeout)
     try:
-        return shape.model_validate_json(body, strict=True)
+        return shape.model_validate_json(body)
     except ValidationError as error:
         raise gathered(_faults(error, shape, "a field of this body")) from None
 

@@ -68,7 +68,10 @@ class AdmissionRequest(Request):
     """An arrival to decide about without doing it."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra={"examples": [{"bytes": 140_000_000_000}]}
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        json_schema_extra={"examples": [{"bytes": 140_000_000_000}]},
     )
 
     bytes: JsonBytes = Field(description="How large it would be.")
