@@ -18,8 +18,7 @@ import pytest
 from tests.cache.doubles import Hold, Paused, Whole, bytes_of
 from tests.cache.node import BLOCK, Node, running, soon
 from weightd.cache import PutTerms
-from weightd.errors import WeightdError
-from weightd.failpoints import NAMES
+from weightd.errors import NotResident, WeightdError
 from weightd.model import Key
 
 KEY = Key("org/model")
@@ -78,6 +77,12 @@ async def get(node: Node) -> object:
     return await node.cache.get(KEY)
 
 
+async def miss(node: Node) -> object:
+    with pytest.raises(NotResident):
+        await node.cache.get(KEY)
+    return None
+
+
 async def pin(node: Node) -> object:
     return await node.cache.pin("replica-2", KEY)
 
@@ -87,11 +92,13 @@ async def pin_for_a_while(node: Node) -> object:
 
 
 async def unpin(node: Node) -> object:
-    return await node.cache.unpin("replica", KEY)
+    await node.cache.unpin("replica", KEY)
+    return None
 
 
 async def delete(node: Node) -> object:
-    return await node.cache.delete(KEY)
+    await node.cache.delete(KEY)
+    return None
 
 
 async def content(node: Node) -> object:
@@ -126,7 +133,7 @@ STORIES: dict[str, tuple[Setting, Story]] = {
     "put what was retired": (a_retired_model, restore),
     "put over damage": (a_damaged_model, put),
     "get": (a_model, get),
-    "get what is damaged": (a_damaged_model, get),
+    "get what is damaged": (a_damaged_model, miss),
     "pin": (a_model, pin),
     "pin for a while": (a_model, pin_for_a_while),
     "unpin": (a_pin, unpin),
@@ -138,6 +145,8 @@ STORIES: dict[str, tuple[Setting, Story]] = {
 }
 
 CAPACITY = 10 * BLOCK
+
+LOOPS = {"unlink", "lapse", "flush", "check", "use", "trim", "mark"}
 
 
 # -- Cut short ----------------------------------------------------------------------
@@ -188,7 +197,11 @@ async def cut_at(story: Story, node: Node, nth: int) -> bool:
 
 async def cut_while_held(story: Story, node: Node, nth: int, *, after: bool) -> bool:
     """Cancel a story while its n-th call to the disk is held; False when there is none."""
-    hold = node.workers.arm(nth, after=after)
+    return await cut_while(story, node, node.workers.arm(nth, after=after))
+
+
+async def cut_while(story: Story, node: Node, hold: Hold) -> bool:
+    """Cancel a story while something is held; False when that was never met."""
     task = asyncio.ensure_future(story(node))
     met = asyncio.create_task(hold.met.wait())
     await soon(asyncio.wait([task, met], return_when=asyncio.FIRST_COMPLETED))
@@ -199,7 +212,6 @@ async def cut_while_held(story: Story, node: Node, nth: int, *, after: bool) -> 
     hold.let_go()
     met.cancel()
     await soon(asyncio.wait([task, met]))
-    assert task.cancelled() or not held or task.exception() is None
     if not task.cancelled():
         task.result()
     return held
@@ -212,8 +224,7 @@ async def is_as_good_as_new(node: Node) -> None:
     assert not node.cache._context.publishing
     assert not node.cache._context.ledger.settling
     assert node.cache._admission.waiting == 0
-    spawned = {"unlink", "lapse", "flush", "check", "use", "trim", "mark"}
-    await soon(only(node, spawned))
+    await soon(only(node, LOOPS))
     await soon(node.put("afterwards", BLOCK))
     await soon(node.get("afterwards"))
     for view in node.cache.pins():
@@ -261,31 +272,39 @@ async def test_while_every_call_to_the_disk_is_held(
 # -- While a failpoint is held: the steps inside one call, and the pins' database ----------
 
 
-@pytest.mark.parametrize("point", sorted(NAMES - {"unlink.directory-removed"}))
-async def test_while_a_step_on_disk_is_held(quick_path: Path, point: str) -> None:
-    for name, (setting, story) in STORIES.items():
-        armed: list[Hold] = []
-
-        def reach(reached: str, armed: list[Hold] = armed) -> None:
-            if armed and reached == point:
-                armed.pop().meet()
-
-        async with running(quick_path / name, CAPACITY, reach=reach) as node:
+@pytest.mark.parametrize("name", STORIES)
+async def test_while_every_step_on_disk_is_held(quick_path: Path, name: str) -> None:
+    setting, story = STORIES[name]
+    steps: list[str] = []
+    async with running(quick_path / "whole", CAPACITY, reach=steps.append) as node:
+        await setting(node)
+        await node.quiet()
+        steps.clear()
+        await story(node)
+        await node.quiet()
+    for step in sorted(set(steps)):
+        async with running(quick_path / step, CAPACITY, reach=(gate := Gate()).pass_by) as node:
             await setting(node)
             await node.quiet()
-            hold = Hold()
-            armed.append(hold)
-            task = asyncio.ensure_future(story(node))
-            met = asyncio.create_task(hold.met.wait())
-            await soon(asyncio.wait([task, met], return_when=asyncio.FIRST_COMPLETED))
-            if hold.met.is_set():
-                task.cancel()
-                await asyncio.sleep(0)
-            armed.clear()
-            hold.let_go()
-            met.cancel()
-            await soon(asyncio.wait([task, met]))
+            await cut_while(story, node, gate.hold_at(step))
             await is_as_good_as_new(node)
+
+
+class Gate:
+    """Holds whoever comes first to one failpoint."""
+
+    def __init__(self) -> None:
+        self._step: str | None = None
+        self._hold: Hold | None = None
+
+    def hold_at(self, step: str) -> Hold:
+        self._step, self._hold = step, Hold()
+        return self._hold
+
+    def pass_by(self, reached: str) -> None:
+        if reached == self._step and self._hold is not None:
+            self._step = None
+            self._hold.meet()
 
 
 # -- Bodies that do not come -----------------------------------------------------------
@@ -366,7 +385,7 @@ async def test_waiting_for_the_bytes_of_a_victim(quick_path: Path) -> None:
     async with running(quick_path / "root", CAPACITY) as node:
         hold = Hold()
         (await node.put("org/model", 8 * BLOCK))
-        holding = node.cache._context.workers._inner._unlinks.submit(hold.meet)  # type: ignore[attr-defined]
+        holding = node.cache._context.workers._inner._unlinks.submit(hold.meet)
         await soon(hold.met.wait())
         waiting = asyncio.create_task(node.put("other", 8 * BLOCK))
         await soon(node.until(lambda: node.usage.doomed > 0))
@@ -403,25 +422,19 @@ async def test_growing(quick_path: Path) -> None:
 # -- A pin whose caller went away -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["pin.before-commit", "pin.committed"])
-async def test_a_lease_lapses_although_its_caller_went_away(quick_path: Path, point: str) -> None:
-    armed: list[Hold] = []
-
-    def reach(reached: str) -> None:
-        if armed and reached == point:
-            armed.pop().meet()
-
-    async with running(quick_path / "root", CAPACITY, reach=reach) as node:
+@pytest.mark.parametrize("step", ["pin.before-commit", "pin.committed"])
+async def test_a_lease_lapses_although_its_caller_went_away(quick_path: Path, step: str) -> None:
+    gate = Gate()
+    async with running(quick_path / "root", CAPACITY, reach=gate.pass_by) as node:
         await a_model(node)
-        hold = Hold()
-        armed.append(hold)
+        hold = gate.hold_at(step)
         task = asyncio.create_task(node.cache.pin("replica", KEY, ttl=5.0))
         await soon(hold.met.wait())
         task.cancel()
         await soon(asyncio.wait([task]))
         hold.let_go()
         await soon(node.until(lambda: node.usage.pins == 1))
-        await only(node, {"unlink", "lapse", "flush", "check", "use", "trim", "mark"})
+        await soon(only(node, LOOPS))
         # The loop that lets leases lapse knows of this one: it sleeps no longer than the lease.
         (timer,) = [one for one in timers() if one - asyncio.get_running_loop().time() <= 5.0]
         assert timer
@@ -451,7 +464,7 @@ async def test_accepting_a_loss(quick_path: Path) -> None:
         task.cancel()
         await soon(asyncio.wait([task]))
         using.release()
-        await only(node, {"unlink", "lapse", "flush", "check", "use", "trim", "mark"})
+        await soon(only(node, LOOPS))
         await soon(node.cache.pin("replica", KEY))
         assert node.cache.audit().pins_known
         await is_as_good_as_new(node)

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from weightd.cache import start
 from weightd.cache.admission import Admission
@@ -40,7 +40,15 @@ from weightd.cache.snapshot import take_snapshot
 from weightd.cache.tasks import completed, ended
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.workers import Workers
-from weightd.errors import Draining, InUse, IoError, NotResident, Starting, UnknownFile
+from weightd.errors import (
+    Draining,
+    InUse,
+    IoError,
+    NotResident,
+    Starting,
+    StateUnwritable,
+    UnknownFile,
+)
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import Generation, Ledger
 from weightd.model import Digest, Eviction, FileEntry, GenerationId, Key
@@ -48,6 +56,8 @@ from weightd.store import HistoryDatabase, PinDatabase, ScanReport, SeizeRefused
 
 P = ParamSpec("P")
 D = TypeVar("D", PinDatabase, HistoryDatabase)
+
+ACCEPT_AGAIN_SECONDS: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +156,7 @@ class WeightCache:
         if loss is not None:
             # Not before the pins taken since the loss stand in the books.
             left = loss.since + context.options.accept_loss_after - context.clock.now()
-            self._accepting = context.tasks.spawn(self._accept_later(left), "accept loss")
+            self._accepting = context.tasks.spawn(self._accept_later(left), "accept later")
         return self._pins
 
     async def _opened(self, make: Callable[P, D], /, *args: P.args, **kwargs: P.kwargs) -> D:
@@ -331,14 +341,21 @@ class WeightCache:
 
     async def _accept_loss(self) -> None:
         await asyncio.wrap_future(self._database.accept_loss())
+        if self._accepting is not None:
+            self._accepting.cancel()
         gone = self._context.ledger.accept_loss()
         self._context.changed.notify()
         await self._evictions.let_go(gone)
 
     async def _accept_later(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
-        log.warning("nobody accepted the loss of pins in time; evicting again")
-        await self.accept_loss()
+        while True:
+            await asyncio.sleep(max(0.0, seconds))
+            log.warning("nobody accepted the loss of pins in time; evicting again")
+            try:
+                return await self.accept_loss()
+            except StateUnwritable as error:
+                log.warning("the loss of pins is not accepted yet: %s", error)
+                seconds = ACCEPT_AGAIN_SECONDS
 
     def _must_take_new(self) -> None:
         if self._context.state == "draining":
