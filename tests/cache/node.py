@@ -27,6 +27,7 @@ STILL = Options(
     check_interval=3600.0,
     flush_interval=3600.0,
     use_memory=3600.0,
+    unlink_retry=0.05,
     grant_timeout=PATIENCE,
     heartbeat=3600.0,
 )
@@ -127,7 +128,7 @@ class Node:
     def usage(self) -> Usage:
         return self.cache.audit().usage()
 
-    def keys(self) -> list[str]:
+    def resident(self) -> list[str]:
         """The resident keys, sorted."""
         return sorted(str(key) for key in self.cache.audit().keys())  # noqa: SIM118 - no dict
 

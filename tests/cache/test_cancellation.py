@@ -230,7 +230,7 @@ async def is_as_good_as_new(node: Node) -> None:
     for view in node.cache.pins():
         await soon(node.cache.unpin(view.pin.holder, view.pin.generation.key))
     await soon(node.put("large", CAPACITY))
-    assert node.keys() == ["large"]
+    assert node.resident() == ["large"]
     await node.agree()
 
 
@@ -508,7 +508,7 @@ async def cut_starts(root: Path, cut: Callable[[Node, int], Awaitable[bool]]) ->
     assert nth > 5
     await node.open()
     try:
-        assert node.keys() == ["org/model"]
+        assert node.resident() == ["org/model"]
         assert (node.usage.pins, node.usage.retired_models) == (1, 1)
         await is_as_good_as_new(node)
     finally:

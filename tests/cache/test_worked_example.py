@@ -28,7 +28,7 @@ async def test_the_four_answers(root: Path) -> None:
 
         await node.put("qwen-72b", 145 * GB)
         await node.quiet()
-        assert node.keys() == ["llama-70b", "qwen-72b"]
+        assert node.resident() == ["llama-70b", "qwen-72b"]
         assert used(node) == 285
         assert sum(node.cache._context.counters.evictions.values()) == 1
 
@@ -43,13 +43,13 @@ async def test_the_four_answers(root: Path) -> None:
         assert [(one.holder, one.key) for one in blocked.value.holders] == [
             ("replica-1", "llama-70b")
         ]
-        assert node.keys() == ["llama-70b", "qwen-72b"]
+        assert node.resident() == ["llama-70b", "qwen-72b"]
 
         with pytest.raises(TooLarge) as too_large:
             await node.cache.put(Key("grok"), body, PutTerms(length=400 * GB))
         assert not body.entered
         assert (too_large.value.bytes, too_large.value.capacity) == (400 * GB, 300 * GB)
-        assert node.keys() == ["llama-70b", "qwen-72b"]
+        assert node.resident() == ["llama-70b", "qwen-72b"]
         assert used(node) == 285
 
 
@@ -65,7 +65,7 @@ async def test_two_replicas_pin_one_model(root: Path) -> None:
                 await node.put("qwen-72b", 145 * GB)
             await node.cache.unpin(holder, key)
         await node.put("qwen-72b", 145 * GB)
-        assert node.keys() == ["qwen-72b"]
+        assert node.resident() == ["qwen-72b"]
 
 
 async def test_the_old_one_makes_room_for_its_successor(root: Path) -> None:

@@ -33,7 +33,8 @@ class Options:
     ``flush_interval`` between two writes of recency; ``use_memory`` is how long
     a model that the kernel reported in use is taken for used;
     ``trim_interval`` is between two looks whether there is too much on the
-    disk; ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
+    disk; ``unlink_retry`` is how long what could not be unlinked is let be;
+    ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
     ``orphan_grace`` is how long a pin from before a reboot of the node stays;
     ``heartbeat`` is how long an event stream stays silent at most.
     """
@@ -45,6 +46,7 @@ class Options:
     flush_interval: float = 3.0
     use_memory: float = 5.0
     trim_interval: float = 10.0
+    unlink_retry: float = 5.0
     grant_timeout: float = 300.0
     heartbeat: float = 10.0
     accept_loss_after: float = 3600.0

@@ -22,7 +22,6 @@ from weightd.store import NoSpace, SeizeRefused
 
 log = logging.getLogger(__name__)
 
-UNLINK_RETRY_SECONDS: Final = 5.0
 JOURNAL_PENDING_MAX: Final = 10_000
 
 
@@ -182,7 +181,8 @@ class Evictions:
             if left:
                 log.info("%d bytes of an evicted model are still open somewhere", left)
         if left:
-            loop.call_later(UNLINK_RETRY_SECONDS, self._doomed.put_nowait, (doomed, directory))
+            again = self._context.options.unlink_retry
+            loop.call_later(again, self._doomed.put_nowait, (doomed, directory))
         else:
             self._freed(doomed, None)
 
