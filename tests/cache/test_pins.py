@@ -1,0 +1,228 @@
+"""Pins: counted by holder, on stable storage, lapsing when they should."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cache.node import BLOCK, STILL, Node, running, soon
+from weightd.errors import (
+    Draining,
+    GenerationGone,
+    NotPinned,
+    NotResident,
+    Pinned,
+    StateUnwritable,
+)
+from weightd.model import Key, Pin
+
+KEY = Key("model")
+CAPACITY = 10 * BLOCK
+
+
+async def test_a_holder_pins_once_and_renews(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        first = await node.cache.pin("replica", KEY, ttl=30.0)
+        node.clock.advance(10.0)
+        second = await node.cache.pin("replica", KEY, ttl=30.0)
+        assert (first.created, second.created) == (True, False)
+        assert second.pin.since == first.pin.since
+        assert second.pin.until == first.pin.since + 40.0
+        assert node.usage.pins == 1
+        # The first pin was a lookup, the renewal is none.
+        assert node.cache._context.counters.lookups == {"hit": 1, "miss": 0}
+        (view,) = node.cache.pins()
+        assert (view.pin, view.current, view.bytes) == (second.pin, True, BLOCK)
+
+
+async def test_what_is_pinned_is_not_deleted(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY)
+        with pytest.raises(Pinned) as pinned:
+            await node.cache.delete(KEY)
+        assert [one.holder for one in pinned.value.holders] == ["replica"]
+        await node.cache.unpin("replica", KEY)
+        await node.cache.delete(KEY)
+        with pytest.raises(NotPinned):
+            await node.cache.unpin("replica", KEY)
+
+
+async def test_a_miss_is_counted(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        with pytest.raises(NotResident):
+            await node.cache.pin("replica", KEY)
+        assert node.cache._context.counters.lookups == {"hit": 0, "miss": 1}
+
+
+async def test_exactly_one_generation(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        old = (await node.put("model", BLOCK, "old")).record.manifest.digest
+        await node.cache.pin("replica", KEY, generation=old)
+        new = (await node.put("model", BLOCK, "new")).record.manifest.digest
+        renewed = await node.cache.pin("replica", KEY, generation=old)
+        assert not renewed.created
+        with pytest.raises(GenerationGone):
+            await node.cache.pin("other", KEY, generation=old)
+        both = await node.cache.pin("replica", KEY, generation=new)
+        assert both.created
+        assert node.usage.pins == 2
+        await node.cache.unpin("replica", KEY)
+        assert node.usage.pins == 0
+
+
+async def test_a_holder_of_an_old_generation_is_told_that_the_new_one_is_damaged(
+    root: Path,
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK, "old")
+        await node.cache.pin("replica", KEY)
+        new = await node.put("model", BLOCK, "new")
+        node.clock.advance(60.0)
+        (new.record.path / "model").unlink()
+        with pytest.raises((NotResident, GenerationGone)):
+            await node.cache.pin("replica", KEY, generation=new.record.manifest.digest)
+
+
+async def test_the_end_of_the_last_pin_is_a_use(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY)
+        await node.put("other", BLOCK)
+        assert node.idle_first() == ["model", "other"]
+        node.clock.advance(1.0)
+        await node.cache.unpin("replica", KEY)
+        assert node.idle_first() == ["other", "model"]
+
+
+async def test_pins_survive(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("plain", KEY)
+        await node.cache.pin("leased", KEY, ttl=30.0)
+        await node.cache.pin("forever", KEY, forever=True)
+        node.clock.advance(20.0)
+        await node.restart()
+        pins = {view.pin.holder: view.pin for view in node.cache.pins()}
+        assert pins.keys() == {"plain", "leased", "forever"}
+        # A lease gets its full time anew: the holder could not renew meanwhile.
+        assert pins["leased"].until == node.clock.now() + 30.0
+        assert pins["plain"].until is None
+
+
+async def test_after_a_reboot_pins_lapse_unless_they_are_renewed_or_forever(root: Path) -> None:
+    options = replace(STILL, orphan_grace=100.0)
+    async with running(root, CAPACITY, options=options) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("plain", KEY)
+        await node.cache.pin("renewed", KEY)
+        await node.cache.pin("forever", KEY, forever=True)
+        await node.restart(boot_id="boot-2")
+        await node.cache.pin("renewed", KEY)
+        assert node.usage.pins == 3
+        await lapse(node, 101.0)
+        assert holders(node) == ["forever", "renewed"]
+        await node.restart()
+        assert holders(node) == ["forever", "renewed"]
+
+
+async def test_a_lease_lapses(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY, ttl=30.0)
+        await lapse(node, 29.0)
+        assert holders(node) == ["replica"]
+        await lapse(node, 2.0)
+        assert holders(node) == []
+        await node.restart()
+        assert holders(node) == []
+
+
+async def lapse(node: Node, seconds: float) -> None:
+    node.clock.advance(seconds)
+    node.cache._context.changed.notify()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def holders(node: Node) -> list[str]:
+    return sorted(view.pin.holder for view in node.cache.pins())
+
+
+# -- A database that cannot be written --------------------------------------------------
+
+
+def read_only(node: Node, yes: bool) -> None:
+    """Make SQLite refuse to write, as a full or failing disk does."""
+    database = node.cache._database
+    with database._using:
+        database._connection.execute(f"PRAGMA query_only = {'ON' if yes else 'OFF'}")
+
+
+async def test_a_pin_that_cannot_be_written_is_not_taken(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        read_only(node, True)
+        with pytest.raises(StateUnwritable):
+            await node.cache.pin("replica", KEY)
+        assert holders(node) == []
+        read_only(node, False)
+        await node.cache.pin("replica", KEY)
+
+
+async def test_of_pins_that_fail_together_none_stands(root: Path) -> None:
+    """A renewal that fails goes back to what is on disk, not to a pin that failed before it."""
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        read_only(node, True)
+        node.cache._database._using.acquire()
+        pins = [asyncio.create_task(node.cache.pin("replica", KEY, ttl=n + 1.0)) for n in range(3)]
+        while node.usage.pins == 0:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        node.cache._database._using.release()
+        outcomes = await soon(asyncio.gather(*pins, return_exceptions=True))
+        assert all(isinstance(outcome, StateUnwritable) for outcome in outcomes)
+        assert holders(node) == []
+        read_only(node, False)
+
+
+async def test_a_renewal_that_fails_leaves_the_pin_as_it_was(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        first = await node.cache.pin("replica", KEY, ttl=1000.0)
+        read_only(node, True)
+        outcomes = await soon(
+            asyncio.gather(
+                node.cache.pin("replica", KEY, ttl=10.0),
+                node.cache.pin("replica", KEY, forever=True),
+                return_exceptions=True,
+            )
+        )
+        assert all(isinstance(outcome, StateUnwritable) for outcome in outcomes)
+        assert pins_of(node) == [first.pin]
+        with pytest.raises(StateUnwritable):
+            await node.cache.unpin("replica", KEY)
+        assert pins_of(node) == [first.pin]
+        read_only(node, False)
+
+
+def pins_of(node: Node) -> list[Pin]:
+    return [view.pin for view in node.cache.pins()]
+
+
+async def test_while_draining_no_pin_is_taken_and_one_is_let_go(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY)
+        node.cache.drain()
+        with pytest.raises(Draining):
+            await node.cache.pin("other", KEY)
+        with pytest.raises(Draining):
+            await node.put("other", BLOCK)
+        await node.cache.unpin("replica", KEY)
+        assert await node.get("model")
