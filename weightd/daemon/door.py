@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from weightd.api import EdgeProtocol
 
 _KEEP_ALIVE: Final = 75
 """Seconds an idle connection is kept: longer than probes and scrapers stay away."""
@@ -26,7 +27,7 @@ class Door(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="none",
-                http=HttpToolsProtocol,
+                http=EdgeProtocol,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
@@ -55,7 +56,7 @@ class Door(uvicorn.Server):
     def cut_off(self) -> None:
         """Close every connection; each request learns that its peer is gone, and tidies up."""
         for connection in list(self.server_state.connections):
-            assert isinstance(connection, HttpToolsProtocol)
+            assert isinstance(connection, EdgeProtocol)
             connection.transport.abort()
 
     def leave(self, within: float) -> None:
