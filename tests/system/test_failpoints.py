@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from tests.system.daemon import GONE, Client, Daemon, running
-from tests.system.journal import Journal, Life, Refused, verify
+from tests.system.daemon import GONE, Daemon, running
+from tests.system.journal import Journal, Life, Refused, settled, verify
 from tests.system.models import Content, directory, single
 from tests.system.roots import open_store, pin, publish
 from tests.system.tiers import THOROUGH
@@ -31,7 +31,7 @@ KEPT: Final = "org/kept@main"
 """A model that was here before and is pinned."""
 
 LATER: Final = {
-    "ingest.file-flushed": 7,  # within an archive
+    "ingest.file-flushed": 7,  # within an archive, and right after a return
     "publish.renamed": 2,  # what two were evicted for
     "retire.marked": 3,  # of a successor, which is newer
     "evict.seized": 2,  # two at once
@@ -128,8 +128,8 @@ def _live(life: Life) -> None:
     _put(life, KEPT, other)
     life.pin("replica-3", KEPT)
     _put(life, KEPT, kept)  # brings it back, and its successor is retired
-    life.unpin("replica-3", KEPT)
     _put(life, "org/tree", directory("org/tree", 2 * UNIT))
+    life.unpin("replica-3", KEPT)
     life.pin("replica-1", "org/tree")
     life.pin("replica-1", "org/tree", ttl="600")
     life.unpin("replica-1", "org/tree")
@@ -151,7 +151,7 @@ def _verify(daemon: Daemon, journal: Journal) -> None:
     client = daemon.client
     # It answers at once, whatever there is to clean up.
     assert client.get(f"/v1/models/{KEPT}")["key"] == KEPT
-    _verify_order(client)
+    _verify_order(daemon, journal)
     verify(daemon, journal)
     life = Life(client, journal)
     _put(life, "org/after", single("org/after", UNIT))
@@ -159,10 +159,11 @@ def _verify(daemon: Daemon, journal: Journal) -> None:
     verify(daemon, journal)
 
 
-def _verify_order(client: Client) -> None:
+def _verify_order(daemon: Daemon, journal: Journal) -> None:
     """What was here before is still first in line, in the same order."""
-    status = client.status()
-    everything = client.admission(status["evictable_bytes"] + status["free_bytes"])
+    status = settled(daemon)
+    everything = daemon.client.admission(status["evictable_bytes"] + status["free_bytes"])
     victims = [victim["key"] for victim in everything["victims"]]
     there = [key for key in BASE if key in victims]
     assert victims[: len(there)] == there
+    assert set(there) >= {key for key in BASE if None not in journal.models[key]}
