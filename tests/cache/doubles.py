@@ -132,6 +132,7 @@ class HeldWorkers:
         self._inner = inner
         self._left = 0
         self._after = False
+        self._error: Exception | None = None
         self.hold: Hold | None = None
         self.calls: list[str] = []
 
@@ -140,6 +141,10 @@ class HeldWorkers:
         self._left, self._after = nth, after
         self.hold = Hold()
         return self.hold
+
+    def fail(self, nth: int, error: Exception) -> None:
+        """Let the ``nth`` call from now on raise instead of being carried out."""
+        self._left, self._error = nth, error
 
     def disk(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.disk(self._held(call), *args, **kwargs)
@@ -159,6 +164,8 @@ class HeldWorkers:
         self.calls.append(getattr(call, "__name__", str(call)))
         self._left -= 1
         hold, after = self.hold, self._after
+        if self._left == 0 and self._error is not None:
+            return self._fail
         if self._left != 0 or hold is None:
             return call
 
@@ -172,3 +179,8 @@ class HeldWorkers:
                     hold.meet()
 
         return held
+
+    def _fail(self, *args: Any, **kwargs: Any) -> Any:
+        error, self._error = self._error, None
+        assert error is not None
+        raise error

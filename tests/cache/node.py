@@ -21,6 +21,8 @@ from weightd.store import Store
 
 T = TypeVar("T")
 
+LOOPS = {"unlink", "lapse", "flush", "check", "use", "trim", "mark", "accept later"}
+
 BLOCK = 4096
 
 STILL = Options(
@@ -144,6 +146,7 @@ class Node:
     async def quiet(self) -> None:
         """Wait until nothing arrives, leaves or waits to be unlinked."""
         ledger = self.cache.audit()
+        await self.only_loops()
 
         def still() -> bool:
             # What is left of a victim stands in the books until its directory is gone too.
@@ -151,6 +154,12 @@ class Node:
 
         await self.until(still)
         await self.workers.disk(_nothing)
+
+    async def only_loops(self) -> None:
+        """Wait until the cache runs no task but those that go on for as long as it does."""
+        tasks = self.cache._context.tasks._running
+        while others := {task for task in tasks if task.get_name() not in LOOPS}:
+            await asyncio.wait(others)
 
     async def agree(self) -> None:
         """Books and disk say the same once all is quiet, and nothing lies about."""

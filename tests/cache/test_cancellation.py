@@ -146,8 +146,6 @@ STORIES: dict[str, tuple[Setting, Story]] = {
 
 CAPACITY = 10 * BLOCK
 
-LOOPS = {"unlink", "lapse", "flush", "check", "use", "trim", "mark"}
-
 
 # -- Cut short ----------------------------------------------------------------------
 
@@ -224,7 +222,7 @@ async def is_as_good_as_new(node: Node) -> None:
     assert not node.cache._context.publishing
     assert not node.cache._context.ledger.settling
     assert node.cache._admission.waiting == 0
-    await soon(only(node, LOOPS))
+    await soon(node.only_loops())
     await soon(node.put("afterwards", BLOCK))
     await soon(node.get("afterwards"))
     for view in node.cache.pins():
@@ -232,13 +230,6 @@ async def is_as_good_as_new(node: Node) -> None:
     await soon(node.put("large", CAPACITY))
     assert node.resident() == ["large"]
     await node.agree()
-
-
-async def only(node: Node, names: set[str]) -> None:
-    """Wait until no other task of the cache runs."""
-    running_tasks = node.cache._context.tasks._running
-    while others := {task for task in running_tasks if task.get_name() not in names}:
-        await asyncio.wait(others)
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -311,7 +302,7 @@ class Gate:
 
 
 class NeverEntered(Whole):
-    async def __aenter__(self) -> Whole:  # type: ignore[override]
+    async def __aenter__(self) -> Whole:
         self.entered = True
         await asyncio.Event().wait()
         return self
@@ -385,7 +376,7 @@ async def test_waiting_for_the_bytes_of_a_victim(quick_path: Path) -> None:
     async with running(quick_path / "root", CAPACITY) as node:
         hold = Hold()
         (await node.put("org/model", 8 * BLOCK))
-        holding = node.cache._context.workers._inner._unlinks.submit(hold.meet)
+        holding = node.workers._inner._unlinks.submit(hold.meet)
         await soon(hold.met.wait())
         waiting = asyncio.create_task(node.put("other", 8 * BLOCK))
         await soon(node.until(lambda: node.usage.doomed > 0))
@@ -434,7 +425,7 @@ async def test_a_lease_lapses_although_its_caller_went_away(quick_path: Path, st
         await soon(asyncio.wait([task]))
         hold.let_go()
         await soon(node.until(lambda: node.usage.pins == 1))
-        await soon(only(node, LOOPS))
+        await soon(node.only_loops())
         # The loop that lets leases lapse knows of this one: it sleeps no longer than the lease.
         (timer,) = [one for one in timers() if one - asyncio.get_running_loop().time() <= 5.0]
         assert timer
@@ -464,7 +455,7 @@ async def test_accepting_a_loss(quick_path: Path) -> None:
         task.cancel()
         await soon(asyncio.wait([task]))
         using.release()
-        await soon(only(node, LOOPS))
+        await soon(node.only_loops())
         await soon(node.cache.pin("replica", KEY))
         assert node.cache.audit().pins_known
         await is_as_good_as_new(node)

@@ -12,9 +12,8 @@ import logging
 
 from weightd.cache.context import NEVER, Context
 from weightd.cache.evictions import Evictions
-from weightd.cache.tasks import completed
 from weightd.errors import IoError
-from weightd.ledger import Generation
+from weightd.ledger import Doomed, Generation
 from weightd.model import GenerationId, Key
 from weightd.store import Damage
 
@@ -67,7 +66,10 @@ class Checks:
         if self._context.ledger.generation(generation.id) is not generation or generation.damaged:
             return
         if isinstance(found, Damage):
-            await completed(self._withdraw(generation, found.reason))
+            # Before any await: another lookup may have found the same.
+            doomed = self._withdraw(generation, found.reason)
+            if doomed is not None:
+                await self._evictions.let_go([doomed])
             return
         model.checked_at = self._context.clock.now()
         if found != generation.blobs:
@@ -85,7 +87,7 @@ class Checks:
             # A pass over ten thousand models lets every request go before it.
             await asyncio.sleep(0)
 
-    async def _withdraw(self, generation: Generation, reason: str) -> None:
+    def _withdraw(self, generation: Generation, reason: str) -> Doomed | None:
         log.warning("%s is damaged: %s", generation.id.key, reason)
         self._context.counters.damaged_models += 1
         self._context.events.tell(
@@ -94,6 +96,4 @@ class Checks:
             generation=generation.id.digest,
             reason=reason,
         )
-        doomed = self._context.ledger.withdraw(generation.id)
-        if doomed is not None:
-            await self._evictions.let_go([doomed])
+        return self._context.ledger.withdraw(generation.id)
