@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,21 +24,27 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("wanted", [0o600, 0o660, 0o666])
-def test_mode_and_parent(place: Path, wanted: int) -> None:
+@pytest.fixture
+def narrow_umask() -> Iterator[None]:
     before = os.umask(0o077)
-    try:
-        door = open_unix(place, wanted, None)
-    finally:
-        os.umask(before)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("narrow_umask")
+@pytest.mark.parametrize("wanted", [0o600, 0o660, 0o666])
+def test_modes_do_not_depend_on_the_umask(place: Path, wanted: int) -> None:
+    door = open_unix(place, wanted, None)
     assert mode(place) == wanted
+    assert mode(place.parent) == 0o755
     door.close()
     assert not place.exists()
 
 
-def test_parent_is_made_for_everybody_to_pass(place: Path) -> None:
+def test_mode_of_a_parent_that_is_there_stays(place: Path) -> None:
+    place.parent.mkdir(mode=0o700)
     open_unix(place, 0o660, None).close()
-    assert mode(place.parent) == 0o755
+    assert mode(place.parent) == 0o700
 
 
 @pytest.mark.needs("root")

@@ -87,7 +87,10 @@ def open_tcp(listen: Listen) -> socket.socket:
 
 def _make_parent(path: Path) -> None:
     """Make the socket's directory; refuse one that a stranger laid out in a shared place."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Whom the socket's own mode lets in has to reach it, whatever the umask says.
+        path.parent.chmod(0o755)
     owner = path.parent.stat().st_uid
     shared = path.parent.parent.stat().st_mode & stat.S_ISVTX
     if shared and owner not in (0, os.geteuid()):

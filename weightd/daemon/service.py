@@ -52,15 +52,16 @@ def serve(settings: Settings, budget: Budget, announce: Announce) -> None:
 async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
     signals = Signals()
     signals.watch()
+    reach = _reach()
     with ExitStack() as held:
-        store, admin, listener = _take_places(settings, held)
+        store, admin, listener = _take_places(settings, reach, held)
         cache = WeightCache(
             store,
             capacity=budget.capacity,
             min_free=budget.min_free,
             boot_id=_BOOT_ID.read_text().strip(),
             options=Options(transfers=settings.puts_limit),
-            reach=_reach(),
+            reach=reach,
         )
         doors = _doors(settings, cache, admin, listener)
         async with AsyncExitStack() as last, _answering(doors, signals.stop):
@@ -87,7 +88,7 @@ async def _start(cache: WeightCache) -> None:
 
 
 def _take_places(
-    settings: Settings, held: ExitStack
+    settings: Settings, reach: Reach, held: ExitStack
 ) -> tuple[Store, UnixDoor, socket.socket | None]:
     """Take root and sockets, or tell everything that is in the way of any of them."""
     problems: list[str] = []
@@ -98,7 +99,7 @@ def _take_places(
                 settings.root,
                 file_mode=settings.file_mode,
                 group=settings.group,
-                reach=_reach(),
+                reach=reach,
             )
         )
     except RootUnusable as error:
