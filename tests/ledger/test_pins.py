@@ -206,6 +206,27 @@ def test_a_retired_generation_that_is_put_again_is_current_again(node: Node) -> 
     assert node.used == 140
 
 
+def test_current_wins_over_what_was_pinned_last(node: Node) -> None:
+    old = node.pin("h", "llama-70b")
+    new = node.put("llama-70b", 100)
+    assert node.pin("h", "llama-70b", digest=new.id.digest) is new
+    node.ledger.restore(node.ledger.reserve(LLAMA, 0), old.id, 70.0)
+    assert node.pin("h", "llama-70b") is old
+
+
+def test_a_damaged_victim_that_is_refused_is_not_answered_again(node: Node) -> None:
+    current = node.ledger.current(LLAMA)
+    assert current is not None
+    doomed = node.ledger.withdraw(current.id)
+    assert doomed is not None
+    assert node.ledger.refused([doomed], [current.id]) == [current]
+    assert node.ledger.current(LLAMA) is None
+    assert current.standing is Standing.RETIRED
+    doomed = node.ledger.mark_use(current.id, False)
+    assert doomed is not None
+    node.end([doomed])
+
+
 def test_a_damaged_generation_is_answered_no_more_and_waits_for_its_pin(node: Node) -> None:
     old = node.pin("h", "llama-70b")
     assert node.ledger.withdraw(old.id) is None
