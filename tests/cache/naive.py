@@ -111,8 +111,8 @@ class Naive:
         return copy
 
     def unpin(self, holder: str, key: str) -> bool:
-        held = self._pinned_in_order.get((holder, key), [])
-        for copy in list(held):
+        held = list(self._pinned_in_order.get((holder, key), []))
+        for copy in held:
             self._drop(copy, holder)
         return bool(held)
 

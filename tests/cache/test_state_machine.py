@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.cache.conftest import THOROUGH
 from tests.cache.doubles import bytes_of
@@ -72,6 +72,16 @@ class CacheMachine(RuleBasedStateMachine):
             return error.code
 
     # -- Rules -----------------------------------------------------------------
+
+    @initialize()
+    def fill(self) -> None:
+        for key in ("a", "b", "org/c"):
+            self.put(key, 0)
+
+    @rule(key=keys, seed=seeds)
+    def put_again(self, key: str, seed: int) -> None:
+        """The same, so that it is done more often."""
+        self.put(key, seed)
 
     @rule(key=keys, seed=seeds)
     def put(self, key: str, seed: int) -> None:
@@ -131,35 +141,34 @@ class CacheMachine(RuleBasedStateMachine):
         answer = self.answer(self.node.cache.delete(Key.parse(key)))
         assert ("deleted" if answer is None else answer) == self.naive.delete(key)
 
-    @precondition(lambda self: any(not one.damaged for one in self.naive.copies))
-    @rule(data=st.data())
-    def open(self, data: st.DataObject) -> None:
+    @rule(number=st.integers(0, 3))
+    def open(self, number: int) -> None:
         """Some process opens a file of a model, known to the cache only by the kernel's word."""
-        copy = data.draw(st.sampled_from([one for one in self.naive.copies if not one.damaged]))
-        if not copy.open:
+        copies = [one for one in self.naive.copies if not one.damaged and not one.open]
+        if copies:
+            copy = copies[number % len(copies)]
             self.descriptors[copy] = os.open(self.file_of(copy), os.O_RDONLY)
             copy.open = True
 
-    @precondition(lambda self: self.descriptors)
-    @rule(data=st.data())
-    def close(self, data: st.DataObject) -> None:
-        copy = data.draw(st.sampled_from(list(self.descriptors)))
-        os.close(self.descriptors.pop(copy))
-        copy.open = False
+    @rule()
+    def close(self) -> None:
+        if self.descriptors:
+            copy = next(iter(self.descriptors))
+            os.close(self.descriptors.pop(copy))
+            copy.open = False
 
     @rule()
     def ask_again(self) -> None:
         self.do(self.node.ask_again())
         self.naive.ask_again()
 
-    @precondition(lambda self: any(not one.open for one in self.naive.current.values()))
-    @rule(data=st.data())
-    def damage(self, data: st.DataObject) -> None:
+    @rule(number=st.integers(0, 2))
+    def damage(self, number: int) -> None:
         self.passes(10.0)
         copies = [one for one in self.naive.current.values() if not one.open]
         if not copies:
             return
-        copy = data.draw(st.sampled_from(copies))
+        copy = copies[number % len(copies)]
         file = self.file_of(copy)
         file.unlink()
         # Of as many blocks, so that the disk still holds what is booked.
@@ -227,6 +236,6 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 CacheMachine.TestCase.settings = settings(
-    max_examples=400 if THOROUGH else 30, stateful_step_count=30, deadline=None
+    max_examples=400 if THOROUGH else 40, stateful_step_count=40, deadline=None
 )
 TestCache = CacheMachine.TestCase
