@@ -21,14 +21,15 @@ from weightd.store import Store
 
 T = TypeVar("T")
 
-LOOPS = {"unlink", "lapse", "flush", "check", "use", "trim", "mark", "accept later"}
+LOOPS = {"unlink", "lapse", "flush", "check", "sweep", "hurry", "trim", "mark", "accept later"}
 
 BLOCK = 4096
 
 STILL = Options(
     check_interval=3600.0,
     flush_interval=3600.0,
-    use_memory=3600.0,
+    sweep_interval=3600.0,
+    hurry_interval=3600.0,
     unlink_retry=0.05,
     grant_timeout=PATIENCE,
     heartbeat=3600.0,
@@ -176,10 +177,14 @@ class Node:
         assert booked <= held <= booked + files * BLOCK, (booked, held)
 
     async def ask_again(self) -> None:
-        """What goes on by itself every few seconds for models that were seen in use."""
+        """What goes on by itself, and often, for models that were seen in use."""
         upkeep = self.cache._upkeep
         assert upkeep is not None
-        await upkeep._ask_again()
+        await upkeep._sweep.look_again()
+
+    async def sweep(self) -> None:
+        """Look for use that the kernel knows, at every model."""
+        await self.cache._sweep.sweep()
 
     def manifests(self) -> list[Path]:
         return sorted((self.root / "models").glob("*/manifest.json"))

@@ -226,7 +226,8 @@ async def is_as_good_as_new(node: Node) -> None:
     await soon(node.put("afterwards", BLOCK))
     await soon(node.get("afterwards"))
     for view in node.cache.pins():
-        await soon(node.cache.unpin(view.pin.holder, view.pin.generation.key))
+        assert view.holder is not None
+        await soon(node.cache.unpin(view.holder, view.generation.key))
     await soon(node.put("large", CAPACITY))
     assert node.resident() == ["large"]
     await node.agree()

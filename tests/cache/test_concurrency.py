@@ -161,7 +161,7 @@ class Client:
 
 
 async def test_sixteen_clients(root: Path) -> None:
-    options = replace(STILL, check_age=0.0, use_memory=0.02, flush_interval=0.05)
+    options = replace(STILL, check_age=0.0, sweep_interval=0.02, flush_interval=0.05)
     async with running(root, CAPACITY, options=options) as node:
         clients = [Client(node, number) for number in range(CLIENTS)]
         with Sampler(root) as sampler:

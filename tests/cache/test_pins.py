@@ -36,7 +36,8 @@ async def test_a_holder_pins_once_and_renews(root: Path) -> None:
         # The first pin was a lookup, the renewal is none.
         assert node.cache._context.counters.lookups == {"hit": 1, "miss": 0}
         (view,) = node.cache.pins()
-        assert (view.pin, view.current, view.bytes) == (second.pin, True, BLOCK)
+        assert (view.holder, view.current, view.bytes) == (second.pin.holder, True, BLOCK)
+        assert (view.since, view.until) == (second.pin.since, second.pin.until)
 
 
 async def test_what_is_pinned_is_not_deleted(root: Path) -> None:
@@ -107,7 +108,7 @@ async def test_pins_survive(root: Path) -> None:
         await node.cache.pin("forever", KEY, forever=True)
         node.clock.advance(20.0)
         await node.restart()
-        pins = {view.pin.holder: view.pin for view in node.cache.pins()}
+        pins = {pin.holder: pin for pin in pins_of(node)}
         assert pins.keys() == {"plain", "leased", "forever"}
         # A lease gets its full time anew: the holder could not renew meanwhile.
         assert pins["leased"].until == node.clock.now() + 30.0
@@ -150,7 +151,7 @@ async def lapse(node: Node, seconds: float) -> None:
 
 
 def holders(node: Node) -> list[str]:
-    return sorted(view.pin.holder for view in node.cache.pins())
+    return sorted(view.holder for view in node.cache.pins() if view.holder is not None)
 
 
 # -- A database that cannot be written --------------------------------------------------
@@ -212,7 +213,7 @@ async def test_a_renewal_that_fails_leaves_the_pin_as_it_was(root: Path) -> None
 
 
 def pins_of(node: Node) -> list[Pin]:
-    return [view.pin for view in node.cache.pins()]
+    return [pin for one in node.cache.audit().generations() for pin in one.pins.values()]
 
 
 async def test_while_draining_no_pin_is_taken_and_one_is_let_go(root: Path) -> None:

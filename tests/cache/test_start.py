@@ -31,7 +31,7 @@ async def test_models_pins_and_the_order_of_eviction_survive(root: Path) -> None
         for _ in range(2):
             await node.restart()
             assert node.idle_first() == order
-            assert [view.pin.holder for view in node.cache.pins()] == ["replica"]
+            assert [view.holder for view in node.cache.pins()] == ["replica"]
         hits = {str(one.id.key): one.hits for one in node.cache.audit().generations()}
         assert hits == {"a": 1, "b": 1, "c": 0, "d": 1}
 

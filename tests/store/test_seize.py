@@ -68,7 +68,7 @@ def test_one_in_use_keeps_all_where_they_are(
         with pytest.raises(SeizeRefused) as refused:
             store.doom([idle.id, used.id])
         assert list(refused.value.refused) == [used.id]
-        assert reason in refused.value.refused[used.id]
+        assert reason in refused.value.refused[used.id].reason
         assert names_in(store, "models") == before
         # Every lock was given back: the idle one can be held, and goes alone.
         descriptor = os.open(store.path_of(idle.id), os.O_RDONLY)
@@ -190,7 +190,7 @@ def test_who_waits_for_a_lease_keeps_the_model(root: Path) -> None:
         path = store.path_of(model.id)
         with pytest.raises(SeizeRefused) as refused:
             store.doom([model.id])
-        assert "is opening one of its files" in refused.value.refused[model.id]
+        assert "is opening one of its files" in refused.value.refused[model.id].reason
         (opener,) = waiting
         assert opener.communicate()[0] == "content"
         assert tree_of(path) == {"x": b"content"}

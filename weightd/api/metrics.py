@@ -63,6 +63,7 @@ _GAUGES: Final = {
     "models": "Keys that a lookup answers.",
     "pins": "Pins in force.",
     "holds": "Models that the kernel says are held.",
+    "uses": "Models that nobody holds and some process has open or mapped.",
 }
 
 
@@ -113,6 +114,11 @@ class SnapshotCollector(Collector):
         yield from self._evictions()
         yield from self._arrivals()
         yield self._times.family()
+        yield _gauge(
+            "in_use_detection",
+            "1 where the kernel tells of open and mapped files; 0 where only pins and holds count.",
+            int(self._snapshot.leases_work),
+        )
         build = InfoMetricFamily(PREFIX + "build", "The version that runs.")
         build.add_metric((), {"version": __version__, "python": platform.python_version()})
         yield build

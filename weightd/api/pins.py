@@ -14,6 +14,7 @@ from weightd.api.routing import ADMIN, Answer, Route
 from weightd.api.words import json_answer, pin_view, pin_words, record_answer
 from weightd.wire import answers as wire
 from weightd.wire.requests import NoQuery, PinQuery
+from weightd.wire.times import rfc3339_or_none
 
 
 async def put_pin(request: Request) -> Response:
@@ -40,7 +41,13 @@ async def delete_pin(request: Request) -> Response:
 
 async def list_pins(request: Request) -> Response:
     read_query(request, NoQuery)
-    return json_answer({"pins": [pin_view(view) for view in desk_of(request).cache.pins()]})
+    cache = desk_of(request).cache
+    return json_answer(
+        {
+            "pins": [pin_view(view) for view in cache.pins()],
+            "swept_at": rfc3339_or_none(cache.swept_at),
+        }
+    )
 
 
 async def accept_loss(request: Request) -> Response:

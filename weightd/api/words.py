@@ -95,18 +95,19 @@ def pin_words(outcome: PinOutcome) -> dict[str, object]:
 
 
 def pin_view(view: PinView) -> dict[str, object]:
-    pin = view.pin
     return {
         "kind": view.kind,
-        "holder": pin.holder,
-        "key": str(pin.generation.key),
-        "generation": pin.generation.digest,
+        "holder": view.holder,
+        "key": str(view.generation.key),
+        "generation": view.generation.digest,
         "current": view.current,
         "bytes": view.bytes,
-        "since": rfc3339(pin.since),
-        "until": rfc3339_or_none(pin.until),
-        "ttl": pin.ttl,
-        "forever": pin.forever,
+        "since": rfc3339(view.since),
+        "until": rfc3339_or_none(view.until),
+        "ttl": view.ttl,
+        "forever": view.forever,
+        "pid": view.pid,
+        "process": view.process,
     }
 
 
@@ -186,6 +187,7 @@ def status_words(snapshot: Snapshot) -> dict[str, object]:
         "waiting": snapshot.waiting,
         "pins": snapshot.pins,
         "holds": snapshot.holds,
+        "uses": snapshot.uses,
         "oldest_pin_since": rfc3339_or_none(snapshot.oldest_pin_since),
         "pins_known": snapshot.pins_known,
         "evictions": sum(snapshot.evictions.values()),

@@ -37,6 +37,7 @@ from weightd.cache.records import (
     Verdict,
 )
 from weightd.cache.snapshot import take_snapshot
+from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed, ended
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.workers import Workers
@@ -97,6 +98,7 @@ class WeightCache:
         self._admission = Admission(self._context, self._evictions)
         self._checks = Checks(self._context, self._evictions)
         self._arrivals = Arrivals(self._context, self._admission, self._evictions, self._checks)
+        self._sweep = Sweep(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
         self._accepting: asyncio.Task[None] | None = None
@@ -141,7 +143,15 @@ class WeightCache:
         if context.ledger.pins_known:
             damaged = [one.generation for one in report.damaged]
             context.tasks.spawn(self._evictions.let_damaged_go(damaged), "let damaged go")
-        self._upkeep = Upkeep(context, self._evictions, pins, self._checks, self._memory)
+        self._upkeep = Upkeep(
+            context,
+            self._evictions,
+            pins,
+            self._checks,
+            self._memory,
+            self._sweep,
+            self._admission,
+        )
         self._upkeep.start()
 
     async def _start_pins(self, report: ScanReport) -> Pins:
@@ -296,7 +306,7 @@ class WeightCache:
         try:
             await completed(self._evictions.evict([doomed], "request"))
         except SeizeRefused as refused:
-            raise InUse(key=str(key), reason=refused.refused[generation.id]) from refused
+            raise InUse(key=str(key), reason=refused.refused[generation.id].reason) from refused
 
     async def pin(
         self,
@@ -331,8 +341,16 @@ class WeightCache:
         await self._pins.unpin(holder, key)
 
     def pins(self) -> list[PinView]:
-        """Every pin there is."""
-        return self._pins.views()
+        """Every pin, and every hold and use that the last sweep saw."""
+        return sorted(
+            [*self._pins.views(), *self._sweep.views()],
+            key=lambda view: (view.generation, view.kind, view.holder or ""),
+        )
+
+    @property
+    def swept_at(self) -> float | None:
+        """When the last complete look for holds and uses began, None before the first."""
+        return self._sweep.completed_at
 
     async def accept_loss(self) -> None:
         """Evict again, although pins were lost.  Without a loss it does nothing."""

@@ -19,7 +19,7 @@ from weightd.cache.workers import Workers
 from weightd.failpoints import Reach
 from weightd.ledger import Generation, Ledger, Room
 from weightd.model import GenerationId, Key, Manifest
-from weightd.store import Store
+from weightd.store import Process, Store, Use
 
 NEVER: Final = float("-inf")
 
@@ -30,8 +30,9 @@ class Options:
 
     ``check_age`` is how old a check of a model's files may be for a lookup to
     trust it; ``check_interval`` is between two passes over all models;
-    ``flush_interval`` between two writes of recency; ``use_memory`` is how long
-    a model that the kernel reported in use is taken for used;
+    ``flush_interval`` between two writes of recency; ``sweep_interval`` is
+    between two looks for use that the kernel knows, ``hurry_interval`` the same
+    for what is in the way of somebody who waits;
     ``trim_interval`` is between two looks whether there is too much on the
     disk; ``unlink_retry`` is how long what could not be unlinked is let be;
     ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
@@ -44,13 +45,23 @@ class Options:
     check_age: float = 5.0
     check_interval: float = 600.0
     flush_interval: float = 3.0
-    use_memory: float = 5.0
+    sweep_interval: float = 2.0
+    hurry_interval: float = 0.5
     trim_interval: float = 10.0
     unlink_retry: float = 5.0
     grant_timeout: float = 300.0
     heartbeat: float = 10.0
     accept_loss_after: float = 3600.0
     orphan_grace: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A use as it is known: since when it is, and a process behind it where one can be seen."""
+
+    use: Use
+    since: float
+    process: Process | None = None
 
 
 @dataclass(slots=True)
@@ -70,7 +81,7 @@ class Context:
     ``changed`` is notified whenever the ledger changed in a way that somebody
     may wait for: bytes freed, a victim settled, a pin gone, a publication done.
     ``publishing`` are the keys whose current generation is being changed on
-    disk, by one task each.
+    disk, by one task each.  ``sightings`` are the uses that the kernel reports.
     """
 
     store: Store
@@ -87,6 +98,7 @@ class Context:
     changed: Signal = field(default_factory=Signal)
     models: dict[GenerationId, Model] = field(default_factory=dict)
     publishing: set[Key] = field(default_factory=set)
+    sightings: dict[GenerationId, Sighting] = field(default_factory=dict)
 
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""
@@ -100,10 +112,14 @@ class Context:
             path=model.path,
             relative_path=self.store.relative_path_of(id),
             pins=len(generation.pins),
-            held=generation.in_use,
+            held=self._held(id),
             last_used_at=generation.last_used,
             hits=generation.hits,
         )
+
+    def _held(self, id: GenerationId) -> bool:
+        seen = self.sightings.get(id)
+        return seen is not None and seen.use.kind == "hold"
 
     async def settled(self, key: Key) -> None:
         """Wait while a generation of ``key`` is named as a victim and may still come back.

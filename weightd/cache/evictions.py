@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from weightd.cache.context import Context
+from weightd.cache.context import Context, Sighting
 from weightd.cache.tasks import completed
 from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import Doomed as DoomedDirectory
-from weightd.store import NoSpace, SeizeRefused
+from weightd.store import NoSpace, SeizeRefused, Use
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +59,14 @@ class Evictions:
             await self._stand_again(victims, arrival, refused.refused)
             raise
         except BaseException:
-            await self._stand_again(victims, arrival, ())
+            await self._stand_again(victims, arrival, {})
             raise
         ledger.evicted(victims)
         self._context.changed.notify()
         for victim, directory in zip(victims, moved, strict=True):
             self._note(victim, reason, None if arrival is None else arrival.key)
             self._context.models.pop(victim.id, None)
+            self._context.sightings.pop(victim.id, None)
             self.gone.append(victim.id)
             self._doomed.put_nowait((victim, directory))
 
@@ -141,7 +142,7 @@ class Evictions:
         try:
             moved = await self._context.workers.disk(self._context.store.doom, [id])
         except SeizeRefused as refused:
-            raise InUse(key=key, reason=refused.refused[id]) from refused
+            raise InUse(key=key, reason=refused.refused[id].reason) from refused
         self.add_debris(moved)
 
     async def let_damaged_go(self, damaged: Iterable[GenerationId]) -> None:
@@ -194,7 +195,7 @@ class Evictions:
         self,
         victims: Sequence[Doomed],
         arrival: Reservation | None,
-        in_use: Iterable[GenerationId],
+        in_use: Mapping[GenerationId, Use],
     ) -> None:
         """Put refused victims back, and on disk mark those that were superseded meanwhile."""
         ledger = self._context.ledger
@@ -207,6 +208,8 @@ class Evictions:
             marked.add(late[0])
             await self.mark_or_later(late[0])
         superseded = ledger.refused(victims, in_use)
+        for id, use in in_use.items():
+            self._context.sightings.setdefault(id, Sighting(use, self._context.clock.now()))
         self._context.changed.notify()
         for generation in superseded:
             if generation.id not in marked:

@@ -95,13 +95,22 @@ class Pins:
         await asyncio.shield(self._context.tasks.spawn(self._end(forgotten), "unpin"))
 
     def views(self) -> list[PinView]:
-        """Every pin, by key and holder."""
-        views = [
-            PinView("pin", pin, self._context.ledger.current(one.id.key) is one, one.bytes)
+        """Every pin."""
+        return [
+            PinView(
+                kind="pin",
+                generation=one.id,
+                current=self._context.ledger.current(one.id.key) is one,
+                bytes=one.bytes,
+                since=pin.since,
+                holder=pin.holder,
+                until=pin.until,
+                ttl=pin.ttl,
+                forever=pin.forever,
+            )
             for one in self._context.ledger.generations()
             for pin in one.pins.values()
         ]
-        return sorted(views, key=lambda view: (view.pin.generation, view.pin.holder))
 
     def lapse(self) -> float | None:
         """End the leases that are due; answer how many seconds the next one has."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Literal, Protocol
 
 from weightd.errors import BlockedReason, HolderFigures
-from weightd.model import Digest, FileEntry, Key, Manifest, Pin
+from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, Pin
 
 State = Literal["starting", "ready", "draining"]
 
@@ -101,12 +101,23 @@ class PinOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PinView:
-    """One pin, hold or use as it is seen; ``current`` is False for a retired generation."""
+    """One pin, hold or use as it is seen; ``current`` is False for a retired generation.
+
+    A pin has a ``holder``; a hold or use has a process, where it can be seen.
+    ``since`` of these is when it was first seen.
+    """
 
     kind: Literal["pin", "hold", "use"]
-    pin: Pin
+    generation: GenerationId
     current: bool
     bytes: int
+    since: float
+    holder: str | None = None
+    until: float | None = None
+    ttl: float | None = None
+    forever: bool = False
+    pid: int | None = None
+    process: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +237,7 @@ class Snapshot:
     waiting: int
     pins: int
     holds: int
+    uses: int
     oldest_pin_since: float | None
     pins_known: bool
     leases_work: bool

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.pinning import Pins
+from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed
 from weightd.cache.trimming import Trimming
 from weightd.errors import IoError
@@ -78,12 +80,16 @@ class Upkeep:
         pins: Pins,
         checks: Checks,
         memory: Memory,
+        sweep: Sweep,
+        admission: Admission,
     ) -> None:
         self._context = context
         self._evictions = evictions
         self._pins = pins
         self._checks = checks
         self._memory = memory
+        self._sweep = sweep
+        self._admission = admission
         self._trimming = Trimming(context, evictions)
         self._loops: list[asyncio.Task[None]] = []
 
@@ -95,7 +101,8 @@ class Upkeep:
             "lapse": self._lapse_forever(),
             "flush": _every(options.flush_interval, self._memory.flush),
             "check": _every(options.check_interval, self._checks.check_all, at_once=True),
-            "use": _every(options.use_memory, self._ask_again),
+            "sweep": _every(options.sweep_interval, self._sweep.sweep),
+            "hurry": _every(options.hurry_interval, self._hurry),
             "trim": _every(options.trim_interval, self._trimming.trim, at_once=True),
             "mark": _every(options.trim_interval, self._evictions.mark_again),
         }
@@ -111,14 +118,11 @@ class Upkeep:
         while True:
             await self._context.changed.wait(self._pins.lapse())
 
-    async def _ask_again(self) -> None:
-        """Take what the kernel reported in use some seconds ago for idle until it says so again."""
+    async def _hurry(self) -> None:
+        """Look at what is in use while somebody waits for room, or a retired one for its end."""
         ledger = self._context.ledger
-        used = [generation for generation in ledger.generations() if generation.in_use]
-        gone = [ledger.mark_use(generation.id, False) for generation in used]
-        if used:
-            self._context.changed.notify()
-        await self._evictions.let_go([doomed for doomed in gone if doomed is not None])
+        if self._admission.waiting or ledger.usage().retired_models:
+            await self._sweep.look_again()
 
 
 async def _every(

@@ -5,11 +5,13 @@ verified model or none, and that what was acknowledged is found again after a
 crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
-from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused
+from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused, Use
 from weightd.store.history_database import HistoryDatabase, Recency
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
+from weightd.store.look import Sight
 from weightd.store.pin_database import Loss, PinDatabase, StoredPin
+from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
@@ -29,10 +31,13 @@ __all__ = [
     "NoSpace",
     "PinDatabase",
     "PinsLost",
+    "Process",
     "Recency",
     "ScanReport",
     "SeizeRefused",
+    "Sight",
     "Source",
     "Store",
     "StoredPin",
+    "Use",
 ]

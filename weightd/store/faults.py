@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from weightd.errors import IoError, WeightdError
 from weightd.model import GenerationId
@@ -37,14 +37,24 @@ class AlreadyPublished(Exception):
         self.generation = generation
 
 
+class Use(NamedTuple):
+    """What the kernel says of a model: its directory is held, or one of its files is used.
+
+    ``reason`` is half a sentence.
+    """
+
+    kind: Literal["hold", "use"]
+    reason: str
+
+
 class SeizeRefused(Exception):
     """Some victims are in use; nothing moved and every lock was given back.
 
-    ``refused`` says of each what the kernel said, as half a sentence.
+    ``refused`` tells the use of each.
     """
 
-    def __init__(self, refused: Mapping[GenerationId, str]) -> None:
-        super().__init__("; ".join(f"{one.key}: {reason}" for one, reason in refused.items()))
+    def __init__(self, refused: Mapping[GenerationId, Use]) -> None:
+        super().__init__("; ".join(f"{one.key}: {use.reason}" for one, use in refused.items()))
         self.refused = dict(refused)
 
 

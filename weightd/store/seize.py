@@ -23,7 +23,7 @@ from typing import Self
 from weightd.errors import IoError
 from weightd.model import GenerationId
 from weightd.store import layout, lease, tree
-from weightd.store.faults import SeizeRefused, printable, reported
+from weightd.store.faults import SeizeRefused, Use, printable, reported
 from weightd.store.layout import Doomed
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
@@ -48,7 +48,7 @@ def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
     Raises SeizeRefused, or IoError and NoSpace from the disk; nothing has moved
     then.  A victim that is not there any more is answered as vanished.
     """
-    with reported("eviction"), _Seizure(root) as seizure:
+    with reported("eviction"), Seizure(root) as seizure:
         victims = [seizure.take(generation) for generation in ids]
         seizure.lease(victims)
         root.reach("evict.seized")
@@ -56,14 +56,14 @@ def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
         return _move(root, victims)
 
 
-class _Seizure:
+class Seizure:
     """The descriptors, locks and leases on a set of victims; leaving it lets them go."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._descriptors: list[int] = []
         self._leased: dict[int, GenerationId] = {}
-        self._refused: dict[GenerationId, str] = {}
+        self._refused: dict[GenerationId, Use] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class _Seizure:
         try:
             fcntl.flock(victim.content, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._refused[generation] = "a process holds a lock on its directory"
+            self._refused[generation] = Use("hold", "a process holds a lock on its directory")
         victim.files = [
             leaf for leaf in tree.walk(victim.content) if stat.S_ISREG(leaf.status.st_mode)
         ]
@@ -122,7 +122,7 @@ class _Seizure:
         """Refuse what somebody began to wait for since.  Raises SeizeRefused."""
         for descriptor, generation in self._leased.items():
             if not lease.unbroken(descriptor):
-                self._refused[generation] = "a process is opening one of its files"
+                self._refused[generation] = Use("use", "a process is opening one of its files")
         self._raise_refused()
 
     def _lease_one(self, victim: _Victim, leaf: Leaf) -> None:
@@ -138,12 +138,14 @@ class _Seizure:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
             # What the kernel will not tell is not taken for idle.
-            self._refused[victim.generation] = f"whether {shown} is open is unknown: {error}"
+            unknown = f"whether {shown} is open is unknown: {error}"
+            self._refused[victim.generation] = Use("use", unknown)
             return
         if granted:
             self._leased[descriptor] = victim.generation
         else:
-            self._refused[victim.generation] = f"a process has {shown} open or mapped"
+            mapped = Use("use", f"a process has {shown} open or mapped")
+            self._refused[victim.generation] = mapped
 
     def _open(self, name: str, parent: int) -> int:
         descriptor = os.open(name, tree.DIRECTORY_FLAGS, dir_fd=parent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,10 +17,11 @@ from typing import Final, Self
 
 from weightd.failpoints import Reach, unarmed
 from weightd.model import Blob, GenerationId, Key, Manifest, file_path_fault
-from weightd.store import check, layout, lease, publish, root, scan, seize, tree, unlink
-from weightd.store.faults import Damage, reported
+from weightd.store import check, layout, lease, look, publish, root, scan, seize, tree, unlink
+from weightd.store.faults import Damage, Use, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
+from weightd.store.look import Sight
 from weightd.store.scan import ScanReport
 from weightd.units import round_up
 
@@ -152,6 +153,26 @@ class Store:
             doomed = seize.doom(self._root, ids)
         self._count(-len(doomed))
         return doomed
+
+    def look(self, ids: Iterable[GenerationId]) -> dict[GenerationId, Use]:
+        """How each of ``ids`` that is in use is; what is not in the answer is idle.
+
+        Raises IoError.
+        """
+        uses = {}
+        for id in ids:
+            with self._seizing:
+                use = look.look(self._root, id)
+            if use is not None:
+                uses[id] = use
+        return uses
+
+    def name_processes(self, uses: dict[GenerationId, Use]) -> dict[GenerationId, Sight]:
+        """A process behind each use, where one can be seen; it may take seconds.
+
+        Raises IoError.
+        """
+        return look.name_processes(self._root, uses)
 
     def unlink(self, doomed: Doomed, freed: unlink.Freed) -> int:
         """Unlink what was doomed; the bytes left because somebody has them open.

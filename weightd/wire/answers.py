@@ -115,13 +115,14 @@ class PinShape(
         "examples": [
             _HOLDER
             | {"kind": "pin", "generation": _DIGEST, "current": True, "ttl": None, "forever": False}
+            | {"pid": None, "process": None}
         ]
     },
 ):
     """A pin, a hold that the kernel keeps, or a use that it reports."""
 
     kind: Literal["pin", "hold", "use"]
-    holder: str
+    holder: str | None = Field(description="Who pins; null for a hold or a use.")
     key: Named
     generation: Hash
     current: bool
@@ -130,10 +131,15 @@ class PinShape(
     until: datetime | None
     ttl: float | None = Field(description="The length of the lease, in seconds.")
     forever: bool
+    pid: int | None = Field(description="A process behind a hold or use, where it can be seen.")
+    process: str | None = Field(description="The name of that process.")
 
 
 class PinList(BaseModel):
     pins: list[PinShape]
+    swept_at: datetime | None = Field(
+        description="When the last complete look for holds and uses began."
+    )
 
 
 class VictimShape(BaseModel):
@@ -248,6 +254,7 @@ class StatusShape(BaseModel):
     waiting: Count
     pins: Count
     holds: Count
+    uses: Count
     oldest_pin_since: datetime | None
     pins_known: bool = Field(description="False while the record of pins is lost.")
     evictions: Count

@@ -1,0 +1,146 @@
+"""Use that the kernel knows: seen by the sweep, named, counted, and seen to end."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cache.node import Node
+from weightd.cache import PinView
+from weightd.errors import InUse
+from weightd.model import Key
+
+MB = 10**6
+
+# Another process, which says when it has what it was told to take, and lets go at end of input.
+HOLDER = """
+import fcntl, mmap, os, sys
+how, path = sys.argv[1:]
+fd = os.open(path, os.O_RDONLY)
+if how == "hold":
+    fcntl.flock(fd, fcntl.LOCK_SH)
+else:
+    mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    os.close(fd)
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(how: str, path: Path) -> Iterator[int]:
+    """A process that holds ``path`` or has it mapped, for as long as this lasts; its pid."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, how, os.fspath(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"taken\n"
+        yield process.pid
+
+
+@pytest.fixture
+async def node(root: Path) -> AsyncIterator[Node]:
+    node = Node(root, 10 * MB)
+    await node.open()
+    yield node
+    await node.close()
+
+
+def seen(node: Node) -> list[PinView]:
+    return [view for view in node.cache.pins() if view.kind != "pin"]
+
+
+async def test_a_hold_is_seen_with_its_process_and_seen_to_end(node: Node) -> None:
+    record = (await node.put("org/model", MB)).record
+    with another_process("hold", record.path) as pid:
+        await node.sweep()
+        (view,) = seen(node)
+        assert (view.kind, view.pid, view.holder) == ("hold", pid, None)
+        assert view.process is not None
+        assert view.process.startswith("python")
+        assert (await node.cache.peek(Key("org/model"))).held
+        assert (await node.cache.snapshot()).holds == 1
+        assert node.cache.audit().usage().evictable == 0
+        with pytest.raises(InUse):
+            await node.cache.delete(Key("org/model"))
+    await node.sweep()
+    assert seen(node) == []
+    assert not (await node.cache.peek(Key("org/model"))).held
+    await node.cache.delete(Key("org/model"))
+
+
+async def test_a_mapping_without_a_descriptor_is_a_use(node: Node) -> None:
+    record = (await node.put("org/model", MB)).record
+    with another_process("map", record.path / "model") as pid:
+        await node.sweep()
+        (view,) = seen(node)
+        assert (view.kind, view.pid) == ("use", pid)
+        assert (await node.cache.snapshot()).uses == 1
+        assert not (await node.cache.peek(Key("org/model"))).held
+    await node.sweep()
+    assert seen(node) == []
+
+
+async def test_what_is_seen_is_no_victim_before_any_eviction_met_it(node: Node) -> None:
+    used = (await node.put("used", 4 * MB)).record
+    await node.put("idle", 4 * MB)
+    with another_process("map", used.path / "used"):
+        await node.sweep()
+        verdict = await node.cache.admission(5 * MB)
+        assert [str(victim.key) for victim in verdict.victims] == ["idle"]
+
+
+async def test_weightds_own_reader_is_no_use(node: Node) -> None:
+    await node.put("org/model", MB)
+    async with node.cache.content(Key("org/model"), "model"):
+        await node.sweep()
+        assert seen(node) == []
+
+
+async def test_the_sweep_tells_how_old_it_is(node: Node) -> None:
+    assert node.cache.swept_at is None
+    await node.sweep()
+    assert node.cache.swept_at == node.clock.now()
+
+
+async def test_a_retired_model_goes_when_its_last_user_does(node: Node) -> None:
+    old = (await node.put("org/model", MB, seed=1)).record
+    descriptor = os.open(old.path / "model", os.O_RDONLY)
+    try:
+        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped:
+            os.close(descriptor)
+            descriptor = -1
+            await node.put("org/model", MB, seed=2)
+            assert node.cache.audit().usage().retired_models == 1
+            await node.ask_again()
+            assert node.cache.audit().usage().retired_models == 1
+            assert len(mapped) == MB
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    await node.ask_again()
+    await node.quiet()
+    assert node.cache.audit().usage().retired_models == 0
+    assert not old.path.exists()
+
+
+async def test_a_shared_lock_can_be_taken_while_the_sweep_looks(node: Node) -> None:
+    record = (await node.put("org/model", MB)).record
+    descriptor = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        await node.sweep()
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""What the kernel knows of use, asked model by model in the background.
+
+Nobody tells when a replica maps a file it never pinned, lets a hold go, or
+dies.  A sweep looks at a bounded number of models at a time, round and round,
+so that the books, the figures and ``GET /v1/pins`` are at most some seconds
+behind.  While somebody waits for room, the models that are in his way are
+looked at more often.  An eviction asks again in any case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from weightd.cache.context import Context, Sighting
+from weightd.cache.evictions import Evictions
+from weightd.cache.records import PinView
+from weightd.ledger import Generation
+from weightd.model import GenerationId
+from weightd.store import Use
+
+BATCH: Final = 32
+"""Models looked at in one call to a thread."""
+
+SECONDS_PER_SWEEP: Final = 0.1
+"""How long one sweep looks; where models are many, several go by until all were seen."""
+
+
+class Sweep:
+    """Keeps the ledger's marks of use, and what is known of each use."""
+
+    def __init__(self, context: Context, evictions: Evictions) -> None:
+        self._context = context
+        self._evictions = evictions
+        self._round: list[GenerationId] = []
+        self._round_began: float | None = None
+        self.completed_at: float | None = None
+        """When the last complete round began: nothing told here is older."""
+
+    async def sweep(self) -> None:
+        """Look at the next models of the round.  Raises IoError."""
+        until = time.monotonic() + SECONDS_PER_SWEEP
+        if not self._round:
+            self._round_began = self._context.clock.now()
+            self._round = [one.id for one in self._context.ledger.generations()]
+        while self._round and time.monotonic() < until:
+            batch = self._round[-BATCH:]
+            del self._round[-BATCH:]
+            await self._look(batch)
+        if not self._round:
+            self.completed_at = self._round_began
+        await self._name()
+
+    async def look_again(self) -> None:
+        """Look at what was in use, for those who wait for it to end.  Raises IoError."""
+        used = [one.id for one in self._context.ledger.generations() if one.in_use]
+        for first in range(0, len(used), BATCH):
+            await self._look(used[first : first + BATCH])
+
+    def views(self) -> list[PinView]:
+        """Every hold and use that is known."""
+        views = []
+        for id, seen in self._context.sightings.items():
+            generation = self._context.ledger.generation(id)
+            if generation is None:
+                continue
+            views.append(
+                PinView(
+                    kind=seen.use.kind,
+                    generation=id,
+                    current=self._context.ledger.current(id.key) is generation,
+                    bytes=generation.bytes,
+                    since=seen.since,
+                    pid=None if seen.process is None else seen.process.pid,
+                    process=None if seen.process is None else seen.process.name,
+                )
+            )
+        return views
+
+    async def _look(self, ids: Sequence[GenerationId]) -> None:
+        # weightd's own reader would look like a replica.
+        ids = [id for id in ids if self._readers(id) == 0]
+        uses = await self._context.workers.disk(self._context.store.look, ids)
+        changed = False
+        for id in ids:
+            generation = self._context.ledger.generation(id)
+            if generation is None or generation.readers:
+                continue
+            changed |= self._note(generation, uses.get(id))
+        if changed:
+            self._context.changed.notify()
+
+    def _readers(self, id: GenerationId) -> int:
+        generation = self._context.ledger.generation(id)
+        return 0 if generation is None else generation.readers
+
+    def _note(self, generation: Generation, use: Use | None) -> bool:
+        """Book what was seen; answer whether a use began or ended."""
+        sightings = self._context.sightings
+        known = sightings.get(generation.id)
+        if use is None:
+            sightings.pop(generation.id, None)
+        elif known is None or known.use.kind != use.kind:
+            sightings[generation.id] = Sighting(use, self._context.clock.now())
+        if generation.in_use == (use is not None):
+            return False
+        gone = self._context.ledger.mark_use(generation.id, use is not None)
+        if gone is not None:
+            self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
+        return True
+
+    async def _name(self) -> None:
+        """Find the processes behind those uses of which none is known."""
+        sightings = self._context.sightings
+        nameless = {id: seen.use for id, seen in sightings.items() if seen.process is None}
+        if not nameless:
+            return
+        named = await self._context.workers.disk(self._context.store.name_processes, nameless)
+        for id, sight in named.items():
+            seen = sightings.get(id)
+            if seen is not None and sight.process is not None:
+                sightings[id] = Sighting(seen.use, seen.since, sight.process)

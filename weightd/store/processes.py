@@ -1,0 +1,102 @@
+"""Which processes use an inode, as far as this process may see them.
+
+It names users; it does not find them.  Locks and mappings of other pid
+namespaces, and of other users' processes without the privilege, do not show
+here, while `store.seize` meets them all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+SECONDS_MAX: Final = 2.0
+"""How long a search through /proc goes on; what it has found by then is the answer."""
+
+
+class Inode(NamedTuple):
+    """A file or directory, as ``stat`` numbers it."""
+
+    device: int
+    number: int
+
+
+class Process(NamedTuple):
+    """A process and the name of its command."""
+
+    pid: int
+    name: str
+
+
+def lockers(inodes: Collection[Inode]) -> dict[Inode, Process]:
+    """For each of ``inodes`` a process that has a `flock` on it."""
+    found: dict[Inode, Process] = {}
+    for line in _lines("/proc/locks"):
+        # 1: FLOCK  ADVISORY  READ 1234 fd:00:5678 0 EOF; a lock that waits has a "->" more.
+        words = line.split()
+        if len(words) != 8 or words[1] != "FLOCK":
+            continue
+        major, minor, number = words[5].split(":")
+        inode = Inode(os.makedev(int(major, 16), int(minor, 16)), int(number))
+        if inode in inodes and int(words[4]) > 0:
+            found.setdefault(inode, _process(int(words[4])))
+    return found
+
+
+def users(inodes: Collection[Inode]) -> dict[Inode, Process]:
+    """For each of ``inodes`` a process that has it mapped or open."""
+    found: dict[Inode, Process] = {}
+    deadline = time.monotonic() + SECONDS_MAX
+    for pid in _pids():
+        if time.monotonic() > deadline or len(found) == len(inodes):
+            break
+        for inode in (*_mapped(pid), *_open(pid)):
+            if inode in inodes and inode not in found:
+                found[inode] = _process(pid)
+    return found
+
+
+def _pids() -> Iterator[int]:
+    own = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != own:
+            yield int(name)
+
+
+def _mapped(pid: int) -> Iterator[Inode]:
+    for line in _lines(f"/proc/{pid}/maps"):
+        # 7f00-7f10 r--s 00000000 fd:00 5678   /path; an anonymous mapping has inode 0.
+        words = line.split(maxsplit=5)
+        if len(words) >= 5 and words[4] != "0":
+            major, minor = words[3].split(":")
+            yield Inode(os.makedev(int(major, 16), int(minor, 16)), int(words[4]))
+
+
+def _open(pid: int) -> Iterator[Inode]:
+    directory = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return  # it ended, or it is another user's
+    for name in names:
+        try:
+            status = os.stat(f"{directory}/{name}")
+        except OSError:
+            continue  # closed meanwhile
+        yield Inode(status.st_dev, status.st_ino)
+
+
+def _process(pid: int) -> Process:
+    return Process(pid, next(_lines(f"/proc/{pid}/comm"), "?"))
+
+
+def _lines(path: str) -> Iterator[str]:
+    """The lines of a file of /proc, none if its process ended or is another user's."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                yield line.rstrip("\n")
+    except OSError:
+        return
