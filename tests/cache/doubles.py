@@ -131,20 +131,22 @@ class HeldWorkers:
     def __init__(self, inner: Workers) -> None:
         self._inner = inner
         self._left = 0
+        self._name: str | None = None
         self._after = False
         self._error: Exception | None = None
         self.hold: Hold | None = None
-        self.calls: list[str] = []
 
-    def arm(self, nth: int, *, after: bool) -> Hold:
-        """Hold the ``nth`` call from now on, the next being 1."""
-        self._left, self._after = nth, after
+    def arm(self, which: int | str, *, after: bool) -> Hold:
+        """Hold the call ``which`` from now on: the next is 1; or the next of that name."""
+        self._left = which if isinstance(which, int) else 0
+        self._name = which if isinstance(which, str) else None
+        self._after = after
         self.hold = Hold()
         return self.hold
 
     def fail(self, nth: int, error: Exception) -> None:
         """Let the ``nth`` call from now on raise instead of being carried out."""
-        self._left, self._error = nth, error
+        self._left, self._name, self._error = nth, None, error
 
     def disk(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.disk(self._held(call), *args, **kwargs)
@@ -161,8 +163,10 @@ class HeldWorkers:
         self._inner.close()
 
     def _held(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        self.calls.append(getattr(call, "__name__", str(call)))
+        name = getattr(call, "__name__", str(call))
         self._left -= 1
+        if name == self._name:
+            self._left, self._name = 0, None
         hold, after = self.hold, self._after
         if self._left == 0 and self._error is not None:
             return self._fail

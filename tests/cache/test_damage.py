@@ -233,3 +233,18 @@ async def test_what_cannot_be_read_makes_way_for_the_same(root: Path) -> None:
         assert path.exists()
         await node.put("model", 2 * BLOCK)
         assert (path / "model").read_bytes() == bytes_of("model", 2 * BLOCK)
+
+
+async def test_what_changed_after_it_was_looked_at_was_not_seen(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        path = await harmed(node, lambda path: None)
+        hold = node.workers.arm(1, after=True)
+        getting = asyncio.create_task(node.cache.get(KEY))
+        await soon(hold.met.wait())
+        vanish(path)
+        node.clock.advance(60.0)
+        hold.let_go()
+        with pytest.raises(NotResident):
+            # A look that is a minute old is not one to trust, so it looks again.
+            await soon(getting)
+        await is_a_miss(node)

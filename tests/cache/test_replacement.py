@@ -187,3 +187,19 @@ async def test_a_chain_of_pinned_generations(root: Path) -> None:
 async def restarted(node: Node) -> None:
     await node.restart()
     assert (node.usage.models, node.usage.retired_models) == (1, 3)
+
+
+async def test_it_is_acknowledged_although_it_went_while_its_predecessor_was_retired(
+    root: Path,
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", 2 * BLOCK, "old")
+        await node.cache.pin("replica", KEY)
+        hold = node.workers.arm("mark_superseded", after=False)
+        coming = asyncio.create_task(node.put("model", 2 * BLOCK, "new"))
+        await soon(hold.met.wait())
+        await node.cache.delete(KEY)
+        hold.let_go()
+        outcome = await soon(coming)
+        assert outcome.created
+        assert not outcome.record.path.exists()

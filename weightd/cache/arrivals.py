@@ -164,11 +164,13 @@ class Arrivals:
                 succession = await self._restore(reservation, known)
             else:
                 succession = await self._commit(reservation, ingest, id, files)
+            # Nothing keeps it from being evicted again before its predecessor is where it belongs.
+            record = self._context.record(succession.generation)
             await self._follow(succession)
         finally:
             self._context.publishing.discard(key)
             self._context.changed.notify()
-        return PutOutcome(self._context.record(succession.generation), created=True)
+        return PutOutcome(record, created=True)
 
     async def _commit(
         self,

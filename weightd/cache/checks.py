@@ -62,6 +62,7 @@ class Checks:
         Raises IoError when the disk does not answer, which says nothing of the model.
         """
         model = self._context.models[generation.id]
+        asked = self._context.clock.now()
         found = await self._context.workers.disk(self._context.store.check, model.manifest)
         if self._context.ledger.generation(generation.id) is not generation or generation.damaged:
             return
@@ -71,7 +72,8 @@ class Checks:
             if doomed is not None:
                 await self._evictions.let_go([doomed])
             return
-        model.checked_at = self._context.clock.now()
+        # What changed since it was asked was not seen.
+        model.checked_at = asked
         if found != generation.blobs:
             self._context.ledger.rebind(generation.id, found)
 
