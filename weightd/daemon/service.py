@@ -64,10 +64,11 @@ async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
             reach=reach,
         )
         doors = _doors(settings, cache, admin, listener)
-        async with AsyncExitStack() as last, _answering(doors, signals.stop):
-            await _start(cache)
+        async with AsyncExitStack() as life:
             # It is closed after the doors, when whatever its callers had under way has ended.
-            last.push_async_callback(cache.close)
+            life.push_async_callback(cache.close)
+            await life.enter_async_context(_answering(doors, signals.stop))
+            await _start(cache)
             snapshot = await cache.snapshot()
             _announce(_whereabouts(settings, snapshot, listener), settings, announce)
             notify("READY=1")
