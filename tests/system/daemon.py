@@ -119,6 +119,18 @@ class Daemon:
             said += more
         self.ready_after = time.monotonic() - self.started
 
+    def wait_listening(self) -> float:
+        """Wait until it answers at all, which precedes readiness; the seconds since its start."""
+        while True:
+            try:
+                self.client.call("GET", "/healthz")
+            except OSError:
+                assert self.process.poll() is None, self.said()
+                assert time.monotonic() < self.started + READY_WITHIN, self.said()
+                time.sleep(0.005)  # nothing announces it
+            else:
+                return time.monotonic() - self.started
+
     def kill(self) -> None:
         """SIGKILL, now."""
         self.process.kill()

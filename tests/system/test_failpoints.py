@@ -34,12 +34,8 @@ LATER: Final = {
     "ingest.file-flushed": 7,  # within an archive, and right after a return
     "publish.renamed": 2,  # what two were evicted for
     "retire.marked": 3,  # of a successor, which is newer
-    "evict.seized": 2,  # two at once
     "evict.renamed-one": 3,  # the second of the two
-    "evict.parents-flushed": 2,
-    "unlink.file-removed": 3,
-    "unlink.directory-removed": 2,
-    "pin.committed": 3,  # a renewal
+    "unlink.file-removed": 3,  # in the background
     "unpin.committed": 3,  # of what was retired and goes
 }
 """Occurrences that differ in kind from the first."""

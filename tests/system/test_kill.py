@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.system.daemon import Client, Daemon, running
+from tests.system.daemon import Daemon, running
 from tests.system.journal import Journal, Life, verify
 from tests.system.load import SHARED, Worker, shared_contents, working
 from tests.system.models import single
@@ -95,20 +94,6 @@ def _load_and_kill(
 def _kill_while_it_starts(root: Path, after: float) -> None:
     """Kill a daemon that has taken the root, and reads it or cleans it up."""
     with running(root, capacity=ROOMY, ready=False) as daemon:
-        _wait_for_socket(daemon)
+        daemon.wait_listening()
         threading.Event().wait(after)
         daemon.kill()
-
-
-def _wait_for_socket(daemon: Daemon) -> None:
-    """Until it listens, which it does before it reads what is on disk."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            Client(daemon.socket).call("GET", "/healthz")
-        except OSError:
-            assert daemon.process.poll() is None, daemon.said()
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        else:
-            return
