@@ -51,7 +51,8 @@ def test_ten_thousand_models(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     _print(
         f"{MANY} models: listening after {listening:.2f} s, ready after "
         f"{daemon.ready_after:.2f} s, an empty root after {idle.ready_after:.2f} s; "
-        f"of processor time {worked:.2f} s and {least:.2f} s; scandir and stat of the same tree take {bare:.2f} s",
+        f"of processor time {worked:.2f} s and {least:.2f} s; "
+        f"scandir and stat of the same tree take {bare:.2f} s",
         f"one cut file among them noticed {noticed:.2f} s later, in the background",
         f"resident {resident >> 20} MiB when ready, {checked >> 20} MiB when all were checked, "
         f"{empty >> 20} MiB with an empty root",
