@@ -154,7 +154,7 @@ class Node:
             return not (ledger._shelf.remains or ledger.usage().reserved or ledger.settling)
 
         await self.until(still)
-        await self.workers.disk(_nothing)
+        await self.workers._inner.disk(_nothing)
 
     async def only_loops(self) -> None:
         """Wait until the cache runs no task but those that go on for as long as it does."""

@@ -17,135 +17,17 @@ import pytest
 
 from tests.cache.doubles import Hold, Paused, Whole, bytes_of
 from tests.cache.node import BLOCK, Node, running, soon
+from tests.cache.stories import (
+    CAPACITY,
+    KEY,
+    STORIES,
+    Story,
+    a_model,
+    a_retired_model,
+    is_as_good_as_new,
+)
 from weightd.cache import PutTerms
-from weightd.errors import NotResident, WeightdError
-from weightd.model import Key
-
-KEY = Key("org/model")
-OTHER = Key("other")
-
-Story = Callable[[Node], Awaitable[object]]
-Setting = Callable[[Node], Awaitable[None]]
-
-
-# -- The stories, each with what has to be there before it -------------------------
-
-
-async def nothing(node: Node) -> None:
-    return
-
-
-async def a_model(node: Node) -> None:
-    await node.put("org/model", 4 * BLOCK)
-    node.clock.advance(60.0)  # so that a lookup looks at the files
-
-
-async def a_full_node(node: Node) -> None:
-    for name in ("a", "b", "c"):
-        await node.put(name, 3 * BLOCK)
-
-
-async def a_pin(node: Node) -> None:
-    await a_model(node)
-    await node.cache.pin("replica", KEY)
-
-
-async def a_retired_model(node: Node) -> None:
-    await a_pin(node)
-    await node.put("org/model", 4 * BLOCK, "new")
-
-
-async def a_damaged_model(node: Node) -> None:
-    await a_model(node)
-    (file,) = (node.root / "models").glob("*/model/model")
-    file.unlink()
-
-
-async def put(node: Node) -> object:
-    return await node.put("org/model", 4 * BLOCK, "story")
-
-
-async def put_archive(node: Node) -> object:
-    return await node.put_tar("org/model", {f"shard-{n}": bytes_of(n, 100) for n in range(4)})
-
-
-async def put_of_unknown_length(node: Node) -> object:
-    return await node.put("org/model", 3 * BLOCK, "story", length=None)
-
-
-async def get(node: Node) -> object:
-    return await node.cache.get(KEY)
-
-
-async def miss(node: Node) -> object:
-    with pytest.raises(NotResident):
-        await node.cache.get(KEY)
-    return None
-
-
-async def pin(node: Node) -> object:
-    return await node.cache.pin("replica-2", KEY)
-
-
-async def pin_for_a_while(node: Node) -> object:
-    return await node.cache.pin("replica-2", KEY, ttl=30.0)
-
-
-async def unpin(node: Node) -> object:
-    await node.cache.unpin("replica", KEY)
-    return None
-
-
-async def delete(node: Node) -> object:
-    await node.cache.delete(KEY)
-    return None
-
-
-async def content(node: Node) -> object:
-    async with node.cache.content(KEY, "model"):
-        await asyncio.sleep(0)
-    return None
-
-
-async def admission(node: Node) -> object:
-    return await node.cache.admission(4 * BLOCK, KEY)
-
-
-async def look_around(node: Node) -> object:
-    await node.cache.peek(KEY)
-    await node.cache.evictions(10)
-    return await node.cache.snapshot()
-
-
-async def restore(node: Node) -> object:
-    """What was retired arrives again."""
-    return await node.put("org/model", 4 * BLOCK)
-
-
-STORIES: dict[str, tuple[Setting, Story]] = {
-    "put": (nothing, put),
-    "put an archive": (nothing, put_archive),
-    "put of unknown length": (nothing, put_of_unknown_length),
-    "put that evicts": (a_full_node, put),
-    "put that replaces": (a_model, put),
-    "put that retires": (a_pin, put),
-    "put the same": (a_model, restore),
-    "put what was retired": (a_retired_model, restore),
-    "put over damage": (a_damaged_model, put),
-    "get": (a_model, get),
-    "get what is damaged": (a_damaged_model, miss),
-    "pin": (a_model, pin),
-    "pin for a while": (a_model, pin_for_a_while),
-    "unpin": (a_pin, unpin),
-    "unpin what was retired": (a_retired_model, unpin),
-    "delete": (a_model, delete),
-    "content": (a_model, content),
-    "admission": (a_full_node, admission),
-    "look around": (a_model, look_around),
-}
-
-CAPACITY = 10 * BLOCK
-
+from weightd.errors import WeightdError
 
 # -- Cut short ----------------------------------------------------------------------
 
@@ -213,24 +95,6 @@ async def cut_while(story: Story, node: Node, hold: Hold) -> bool:
     if not task.cancelled():
         task.result()
     return held
-
-
-async def is_as_good_as_new(node: Node) -> None:
-    """Nothing is left, and the cache does what it always did."""
-    await soon(node.cache._checks.check_all())
-    await node.agree()
-    assert not node.cache._context.publishing
-    assert not node.cache._context.ledger.settling
-    assert node.cache._admission.waiting == 0
-    await soon(node.only_loops())
-    await soon(node.put("afterwards", BLOCK))
-    await soon(node.get("afterwards"))
-    for view in node.cache.pins():
-        assert view.holder is not None
-        await soon(node.cache.unpin(view.holder, view.generation.key))
-    await soon(node.put("large", CAPACITY))
-    assert node.resident() == ["large"]
-    await node.agree()
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -1,0 +1,99 @@
+"""A disk that fails at any one call: an error that says so, and books that still agree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cache.node import BLOCK, Node, running, soon
+from tests.cache.stories import (
+    CAPACITY,
+    KEY,
+    STORIES,
+    a_pin,
+    a_retired_model,
+    is_as_good_as_new,
+)
+from weightd.errors import IoError, WeightdError
+from weightd.store import NoSpace
+
+FAILURES: dict[str, Callable[[], Exception]] = {
+    "eio": lambda: IoError(call="a call", error="Input/output error"),
+    "enospc": lambda: NoSpace("a call", "No space left on device"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("name", STORIES)
+async def test_every_call_fails_once(
+    quick_path: Path, name: str, failure: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting, story = STORIES[name]
+    nth, failed = 0, True
+    while failed:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            await setting(node)
+            await node.quiet()
+            node.workers.fail(nth, FAILURES[failure]())
+            try:
+                await soon(story(node))
+            except (WeightdError, NoSpace):
+                pass
+            await node.only_loops()
+            failed = node.workers.failed
+            node.workers.fail(0, FAILURES[failure]())
+            await soon(node.cache._evictions.mark_again())
+            await node.ask_again()
+            await let_go_what_failed(node)
+            await is_as_good_as_new(node)
+    bugs = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert not bugs, bugs
+
+
+async def let_go_what_failed(node: Node) -> None:
+    upkeep = node.cache._upkeep
+    assert upkeep is not None
+    await upkeep._trimming.trim()
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_retirement_that_the_disk_refused_is_made_to_last_later(
+    root: Path, failure: str
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_pin(node)
+        node.workers.fail_call("mark_superseded", FAILURES[failure]())
+        with pytest.raises(WeightdError):
+            await node.put("org/model", 4 * BLOCK, "new")
+        # It is published all the same, and its predecessor is retired in the books.
+        assert (node.usage.models, node.usage.retired_models) == (1, 1)
+        assert not list(root.glob("models/*/superseded"))
+        await node.cache._evictions.mark_again()
+        assert list(root.glob("models/*/superseded"))
+        await node.cache.delete(KEY)
+        await node.restart()
+        assert (node.usage.models, node.usage.retired_models) == (0, 1)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_unlinking_that_fails_is_tried_again(
+    root: Path, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_retired_model(node)
+        unlink = node.store.unlink
+        failures = [FAILURES[failure]() for _ in range(3)]
+
+        def failing(*args: object) -> int:
+            if failures:
+                raise failures.pop()
+            return unlink(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(node.store, "unlink", failing)
+        await node.cache.delete(KEY)
+        await node.put("other", 6 * BLOCK)
+        assert not failures
