@@ -2,7 +2,8 @@
 
 A blob is *kept* when a guarded generation uses it, *evictable* when only
 unguarded ones do; it is counted as retired when nothing but retired
-generations use it.  The four sums are kept as uses change, so that an
+generations use it, and as doomed when only names are left that are about to be
+unlinked: the last of them frees it.  The sums are kept as uses change, so that an
 admission over ten thousand models does not add them up again.
 """
 
@@ -19,6 +20,7 @@ class _Uses:
     total: int = 0
     retired: int = 0
     guarded: int = 0
+    doomed: int = 0
 
 
 class BlobTable:
@@ -29,6 +31,7 @@ class BlobTable:
         self.occupied = 0
         self.retired = 0
         self.kept = 0
+        self.doomed = 0
 
     @property
     def resident(self) -> int:
@@ -46,11 +49,17 @@ class BlobTable:
         return 0 if uses is None else uses.total
 
     def change(
-        self, blobs: Iterable[Blob], *, total: int = 0, retired: int = 0, guarded: int = 0
+        self,
+        blobs: Iterable[Blob],
+        *,
+        total: int = 0,
+        retired: int = 0,
+        guarded: int = 0,
+        doomed: int = 0,
     ) -> int:
         """Add to the counts of uses of each blob, all of them different.
 
-        Answers by how many bytes the disk's sum fell.
+        Answers by how many bytes the sum of those in use fell.
         """
         before = self.occupied
         for blob in blobs:
@@ -62,7 +71,8 @@ class BlobTable:
             uses.total += total
             uses.retired += retired
             uses.guarded += guarded
-            if uses.total == 0:
+            uses.doomed += doomed
+            if uses.total == 0 and uses.doomed == 0:
                 del self._uses[blob]
             else:
                 self._count(blob, uses, 1)
@@ -76,3 +86,5 @@ class BlobTable:
                 self.retired += size
             if uses.guarded:
                 self.kept += size
+        elif uses.doomed:
+            self.doomed += size

@@ -17,7 +17,7 @@ class Remains:
 
 @dataclass(slots=True, eq=False)
 class Doomed(Remains):
-    """What is left of an evicted generation.
+    """What is left of an evicted generation; ``bytes`` of it were in use by no other.
 
     Until ``settled`` the victim is only named and can still be refused;
     ``superseded`` says that its key got another generation meanwhile.
@@ -28,6 +28,7 @@ class Doomed(Remains):
     settled: bool = False
     superseded: bool = False
 
+    freed: int = 0
     @property
     def id(self) -> GenerationId:
         return self.generation.id

@@ -290,7 +290,6 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
     def evicted(self, victims: Iterable[Doomed]) -> None:
         """The victims are out of reach on disk; only their bytes are still there."""
         for doomed in victims:
-            self.story.append(("evicted", str(doomed.id.key), doomed.bytes))
             self._shelf.settle(doomed)
 
     def refused(
@@ -304,18 +303,16 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         used = set(in_use)
         superseded = []
         for doomed in victims:
-            self.story.append(("refused", str(doomed.id.key), doomed.id in used))
             if self._shelf.come_back(doomed):
                 superseded.append(doomed.generation)
             if doomed.id in used:
                 self.mark_use(doomed.id, True)
         return superseded
 
+            self.story.append(("evicted", str(doomed.id.key), doomed.bytes))
     def debris(self, size: int) -> Remains:
         """Count ``size`` bytes that an earlier run left on disk, out of everybody's reach."""
-        remains = Remains(size)
-        self._shelf.leave_remains(remains)
-        return remains
+        return self._shelf.leave_debris(size)
 
     def freed(self, remains: Remains, size: int | None = None) -> None:
         """``size`` bytes of what was evicted have left the disk (None: the rest of them)."""
@@ -326,6 +323,7 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
     # -- Use -------------------------------------------------------------------
 
     def use(self, key: Key, now: float) -> Generation:
+            self.story.append(("refused", str(doomed.id.key), doomed.id in used))
         """Count a use of the current generation.  Raises NotResident: a miss."""
         generation = self._shelf.current.get(key)
         if generation is None:

@@ -22,12 +22,18 @@ class Shelf:
     def __init__(self, policy: Policy) -> None:
         self.blobs = BlobTable()
         self.remains: set[Remains] = set()
-        self.doomed_bytes = 0
+        self._debris = 0
+        self._freed = 0
         self.leaving: dict[Key, list[Doomed]] = {}
         self.generations: dict[GenerationId, Generation] = {}
         self.current: dict[Key, Generation] = {}
         self._retired: dict[GenerationId, Generation] = {}
         self._policy = policy
+
+    @property
+    def doomed_bytes(self) -> int:
+        """Bytes that nobody can reach and that are still on disk."""
+        return self.blobs.doomed - self._freed + self._debris
 
     def known(self, id: GenerationId) -> Generation:
         """The resident or retired generation ``id``.  Raises IllegalMove when there is none."""
@@ -158,14 +164,14 @@ class Shelf:
         was = generation.standing
         generation.move(Standing.LEAVING)
         retired = int(was is Standing.RETIRED)
-        gone = self.blobs.change(generation.blobs, total=-1, retired=-retired)
+        gone = self.blobs.change(generation.blobs, total=-1, retired=-retired, doomed=1)
         del self.generations[generation.id]
         self._retired.pop(generation.id, None)
         if self.current.get(generation.id.key) is generation:
             del self.current[generation.id.key]
         doomed = Doomed(gone, generation, was)
         self.leaving.setdefault(generation.id.key, []).append(doomed)
-        self.leave_remains(doomed)
+        self.remains.add(doomed)
         return doomed
 
     def withdraw(self, generation: Generation) -> Doomed | None:
@@ -187,11 +193,11 @@ class Shelf:
     def come_back(self, doomed: Doomed) -> bool:
         """Put a refused victim back where it stood; answers whether it was superseded meanwhile."""
         self._no_longer_leaving(doomed)
-        self.freed(doomed, None)
+        self.remains.discard(doomed)
         generation = doomed.generation
         generation.move(Standing.RESIDENT)
         self.generations[doomed.id] = generation
-        self.blobs.change(generation.blobs, total=1)
+        self.blobs.change(generation.blobs, total=1, doomed=-1)
         was_resident = doomed.was is Standing.RESIDENT
         if was_resident and not doomed.superseded and not generation.damaged:
             self.current[doomed.id.key] = generation
@@ -208,15 +214,29 @@ class Shelf:
         if not leaving:
             del self.leaving[doomed.id.key]
 
-    def leave_remains(self, remains: Remains) -> None:
-        """Count bytes that nobody can reach and that are still on disk."""
+    def leave_debris(self, size: int) -> Remains:
+        """Count bytes that never belonged to a generation."""
+        remains = Remains(size)
         self.remains.add(remains)
-        self.doomed_bytes += remains.bytes
+        self._debris += size
+        return remains
 
     def freed(self, remains: Remains, size: int | None) -> None:
-        """``size`` doomed bytes have left the disk (None: the rest of them)."""
+        """``size`` doomed bytes have left the disk (None: the rest of them, and all names).
+
+        A blob that another doomed generation still names stays counted until that one goes.
+        """
+        if remains not in self.remains:
+            return
         gone = remains.bytes if size is None else min(size, remains.bytes)
         remains.bytes -= gone
-        self.doomed_bytes -= gone
+        if not isinstance(remains, Doomed):
+            self._debris -= gone
+        elif size is None:
+            self._freed -= remains.freed
+            self.blobs.change(remains.generation.blobs, doomed=-1)
+        else:
+            self._freed += gone
+            remains.freed += gone
         if size is None:
             self.remains.discard(remains)
