@@ -57,6 +57,8 @@ class Leaving(Caller):
 
     def free_some(self, number: int, slice_: int | None) -> None:
         doomed, gone = self.doomed[number % len(self.doomed)]
+        if slice_ is not None:
+            slice_ = min(slice_, max(0, self.naive.freeable(gone)))
         gone.freed += gone.left if slice_ is None else min(gone.left, slice_)
         self.ledger.freed(doomed, slice_)
         assert doomed.bytes == gone.left
@@ -123,6 +125,8 @@ class Leaving(Caller):
     def resize(self, capacity: int) -> None:
         self.ledger.capacity = self.naive.capacity = capacity
         self.promised_most = max(capacity, self.naive.occupied + self.naive.reserved)
+        if self.naive.leaving():
+            self.promised_before_settling = NO_LIMIT  # what comes back need not fit any more
         self.on_disk_most = max(capacity, self.naive.on_disk)
 
     @rule(number=some, size=st.integers(0, 40))

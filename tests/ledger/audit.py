@@ -35,14 +35,14 @@ def _faults_of_sums(ledger: Ledger) -> Iterable[str]:
     retired = _blobs(one for one in generations if one.standing is Standing.RETIRED) - resident
     kept = _blobs(one for one in generations if one.guarded)
     evictable = _blobs(generations) - kept
-    usage, promises, shelf = ledger.usage(), ledger._promises, ledger._shelf
+    usage, promises = ledger.usage(), ledger._promises
     yield from _differ("resident", usage.resident, _bytes(resident))
     yield from _differ("retired", usage.retired, _bytes(retired))
     yield from _differ("pinned", usage.pinned, _bytes(kept))
     yield from _differ("evictable", usage.evictable, _bytes(evictable))
     yield from _differ("reserved", usage.reserved, sum(one.bytes for one in promises._open))
     yield from _differ("granted", promises.granted, sum(one.granted for one in promises._open))
-    yield from _differ("doomed", usage.doomed, sum(one.bytes for one in shelf.remains))
+    yield from _differ("doomed", usage.doomed, _doomed(ledger))
     for reservation in promises._open:
         if not reservation.open:
             yield f"{reservation} is entered and closed"
@@ -108,6 +108,15 @@ def _faults_of_pins(ledger: Ledger) -> Iterable[str]:
                 yield f"{pin} is entered as {holder}'s on {one.id}"
             if pin.until is not None and (holder, one.id, pin.until) not in queued:
                 yield f"{pin} will never lapse"
+
+
+def _doomed(ledger: Ledger) -> int:
+    """Blobs that only leaving and evicted generations name, less what went of them, and debris."""
+    remains = ledger._shelf.remains
+    gone = [one for one in remains if isinstance(one, Doomed)]
+    blobs = _blobs(one.generation for one in gone) - _blobs(ledger.generations())
+    debris = sum(one.bytes for one in remains if not isinstance(one, Doomed))
+    return _bytes(blobs) - sum(one.freed for one in gone) + debris
 
 
 def _blobs(generations: Iterable[Generation]) -> set[Blob]:

@@ -108,15 +108,20 @@ class NaiveBooks:
 
     @property
     def doomed(self) -> int:
-        return sum(one.left for one in self.gone) + self.debris
+        """An inode counts once, and until its last name is gone."""
+        names = self.blobs(one.copy for one in self.gone)
+        freed = sum(one.freed for one in self.gone)
+        return size_of(names - self.blobs(self.copies)) - freed + self.debris
 
     @property
     def on_disk(self) -> int:
-        """What can really be on disk: an inode counts once, even if it was charged twice."""
-        charged = {blob for one in self.gone for blob in one.charged}
-        leftover = size_of(charged - self.blobs(self.copies))
-        still = min(leftover, sum(one.left for one in self.gone))
-        return self.occupied + self.granted + still + self.debris
+        return self.occupied + self.granted + self.doomed
+
+    def freeable(self, gone: Gone) -> int:
+        """What truncating its files gives back: those that have no other name."""
+        others = [one.copy for one in self.gone if one is not gone]
+        alone = gone.copy.blobs - self.blobs(self.copies) - self.blobs(others)
+        return size_of(alone & gone.charged) - gone.freed
 
     @property
     def pins_known(self) -> bool:
@@ -165,16 +170,18 @@ class NaiveBooks:
         if whole > self.capacity:
             return Refusal("too-large", (whole, self.capacity))
         free = self.capacity - self.occupied - self.reserved
-        need = size - free
-        need_on_disk = 0
+        ever = size
         if room is not None:
             unwritten = self.reserved - self.written
-            need_on_disk = size - (room.free - room.min_free + self.doomed - unwritten)
+            on_disk = room.free - room.min_free + self.doomed - unwritten
+            free = min(free, on_disk)
+            ever = on_disk + self.occupied + self.reserved
+        need = size - free
         if need > 0 and not self.attainable(need):
+            if size > ever:
+                return Refusal("disk-full")
             return Refusal("blocked", (self._why(need), whole, max(0, free), *self._figures()))
-        if need_on_disk > 0 and not self.attainable(need_on_disk):
-            return Refusal("disk-full")
-        return self._choose(max(need, need_on_disk), None if key is None else self.current(key))
+        return self._choose(need, None if key is None else self.current(key))
 
     def _why(self, need: int) -> str:
         if not self.pins_known:

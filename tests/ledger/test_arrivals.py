@@ -126,11 +126,69 @@ def test_the_filesystem_may_be_fuller_than_the_budget(node: Node) -> None:
     node.pin("h", "a")
     node.pin("h", "b")
     before = snapshot(node.ledger)
-    with pytest.raises(DiskFull) as full:
+    with pytest.raises(Blocked) as blocked:
         node.ledger.reserve(NEW, 16, room)
+    assert (blocked.value.reason, blocked.value.free) == ("pins", 15), "an unpin would do"
+    full_disk = Room(free=0, min_free=205, others=777)
+    with pytest.raises(DiskFull) as full:
+        node.ledger.reserve(NEW, 16, full_disk)
     assert snapshot(node.ledger) == before
     error = full.value
-    assert (error.bytes, error.filesystem_free, error.min_free, error.others) == (16, 20, 5, 777)
+    assert (error.bytes, error.filesystem_free, error.min_free, error.others) == (16, 0, 205, 777)
+
+
+def test_the_disk_that_arrivals_will_fill_is_promised_once(node: Node) -> None:
+    """Two of 45 where the disk has room for one of them beside what is pinned."""
+    node.pin("h", "a")
+    node.pin("h", "b")
+    room = Room(free=60, min_free=5, others=0)
+    first = node.ledger.reserve(NEW, 45, room)
+    assert node.ledger.grant(first, room)
+    with pytest.raises(Blocked) as blocked:
+        node.ledger.reserve(Key("second"), 45, room)
+    assert (blocked.value.reason, blocked.value.free) == ("arriving", 10)
+    first.written = 30
+    with pytest.raises(Blocked):
+        node.ledger.reserve(Key("second"), 45, Room(free=30, min_free=5, others=0))
+
+
+def test_an_arrival_writes_only_when_the_disk_has_the_bytes(node: Node) -> None:
+    """The victims are named for the disk: the budget has room enough from the beginning."""
+    room = Room(free=20, min_free=5, others=777)
+    arrival = node.ledger.reserve(NEW, 16, room)
+    node.ledger.evicted(arrival.victims)
+    assert not node.ledger.grant(arrival, room)
+    node.ledger.freed(arrival.victims[0])
+    assert not node.ledger.grant(arrival, room), "the filesystem has not given it back yet"
+    assert node.ledger.grant(arrival, Room(free=120, min_free=5, others=777))
+
+
+def test_when_the_budget_shrinks_the_newest_arrivals_are_given_up(node: Node) -> None:
+    node.pin("h", "a")
+    oldest, middle, newest = (node.ledger.reserve(Key(name), 20) for name in ("x", "y", "z"))
+    node.ledger.capacity = 145
+    assert node.ledger.refuse_unfit() == [newest]
+    assert isinstance(newest.refusal, Blocked)
+    node.end(node.ledger.over(145))
+    assert node.ledger.usage().resident == 100, "nothing goes for who was given up"
+    node.ledger.release(newest)
+    assert node.ledger.usage().over_budget == 0
+    node.ledger.capacity = 10
+    assert {one.key.name for one in node.ledger.refuse_unfit()} == {"x", "y"}
+    assert isinstance(oldest.refusal, TooLarge)
+    assert isinstance(middle.refusal, TooLarge)
+    assert node.ledger.refuse_unfit() == []
+
+
+def test_when_the_disk_is_filled_arrivals_that_no_longer_fit_are_given_up(node: Node) -> None:
+    node.pin("h", "a")
+    node.pin("h", "b")
+    first, second = (node.ledger.reserve(Key(name), 20) for name in ("x", "y"))
+    assert node.ledger.grant(first) and node.ledger.grant(second)
+    first.written = second.written = 5
+    assert node.ledger.refuse_unfit(Room(free=35, min_free=5, others=0)) == []
+    assert node.ledger.refuse_unfit(Room(free=34, min_free=5, others=0)) == [second]
+    assert isinstance(second.refusal, DiskFull)
 
 
 def test_the_disk_counts_what_is_going_and_what_is_still_to_be_written(node: Node) -> None:

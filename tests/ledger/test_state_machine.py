@@ -38,7 +38,7 @@ class CarefulCaller(Arriving, Holding):
         assert usage.pins == sum(len(copy.pins) for copy in naive.copies)
         assert self.ledger.pins_known == naive.pins_known
         assert self.ledger.settling == bool(naive.leaving())
-        assert usage.used == naive.occupied + naive.reserved + naive.doomed
+        assert usage.used == naive.occupied + naive.written + naive.doomed
 
     @invariant()
     def the_generations_stand_where_the_naive_ones_do(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weightd.errors import Blocked, DiskFull, TooLarge
 from weightd.ledger.generations import Generation, Standing
 from weightd.model import GenerationId, Key, Pin
 
@@ -27,8 +28,8 @@ class Doomed(Remains):
     was: Standing
     settled: bool = False
     superseded: bool = False
-
     freed: int = 0
+
     @property
     def id(self) -> GenerationId:
         return self.generation.id
@@ -39,7 +40,9 @@ class Reservation:
     """Bytes promised to one arrival.
 
     ``granted`` of them may be written now; ``written`` of them have been, as
-    far as the writer has told.
+    far as the writer has told.  ``refusal`` is set when the budget or the disk
+    shrank meanwhile so that it fits no more: whoever brings it in raises that,
+    and releases it.
     """
 
     key: Key
@@ -49,6 +52,7 @@ class Reservation:
     granted: int = 0
     written: int = 0
     open: bool = True
+    refusal: TooLarge | Blocked | DiskFull | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,13 @@ class Usage:
 
     @property
     def used(self) -> int:
-        """What is occupied, promised or not yet given back."""
-        return self.resident + self.retired + self.reserved + self.doomed
+        """What is on disk: models, what arrivals have written, what is not yet given back."""
+        return self.resident + self.retired + self.written + self.doomed
+
+    @property
+    def over_budget(self) -> int:
+        """By how much what is here and promised passes the budget, which has shrunk."""
+        return max(0, self.resident + self.retired + self.reserved - self.capacity)
 
     @property
     def free(self) -> int:

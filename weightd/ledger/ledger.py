@@ -26,6 +26,7 @@ from weightd.ledger.planning import Books, Room, plan_growth, plan_victims
 from weightd.ledger.policy import LeastRecentlyUsed, Policy
 from weightd.ledger.promises import Promises
 from weightd.ledger.shelf import Shelf
+from weightd.ledger.shrinking import refuse_unfit
 from weightd.model import Blob, Digest, GenerationId, Key, Pin
 
 STORY_LENGTH: Final = 200
@@ -167,11 +168,26 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self.story.append(("grow", str(reservation.key), extra))
         self._promises.extend(reservation, extra)
 
-    def grant(self, reservation: Reservation) -> bool:
-        """Let the arrival write all that it was promised, if the disk's sum allows it by now."""
+    def grant(self, reservation: Reservation, room: Room | None = None) -> bool:
+        """Let the arrival write all that it was promised, if the disk's sum allows it by now.
+
+        With ``room`` the filesystem must have the bytes as well: what is doomed is not free yet.
+        """
         self._promises.must_be_open(reservation)
-        on_disk = self._shelf.blobs.occupied + self._shelf.doomed_bytes
-        return self._promises.grant(reservation, self.capacity - on_disk)
+        left = self.capacity - self._shelf.blobs.occupied - self._shelf.doomed_bytes
+        if room is not None:
+            left = min(left, room.spare + self._promises.written)
+        return self._promises.grant(reservation, left)
+
+    def refuse_unfit(self, room: Room | None = None) -> list[Reservation]:
+        """Refuse arrivals under way for which budget or disk have become too small.
+
+        Each stays promised, with its ``refusal`` set, until it is released.
+        """
+        refused = refuse_unfit(self._books(), self._promises, room)
+        if refused:
+            self.story.append(("refuse unfit", *(str(one.key) for one in refused)))
+        return refused
 
     def commit(
         self, reservation: Reservation, digest: Digest, blobs: tuple[Blob, ...], now: float
@@ -267,14 +283,17 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self.story.append(("evict", str(id.key), id.digest))
         return self._shelf.leave(generation)
 
-    def over(self, limit: int) -> list[Doomed]:
+    def over(self, limit: int, most: int | None = None) -> list[Doomed]:
         """Name retired generations that nothing keeps, then the idlest, down to ``limit``.
 
-        ``limit`` bounds what is promised, in bytes; short of victims it may not be reached.
+        ``limit`` bounds what is promised, in bytes; short of victims, or with
+        ``most`` of them named, it may not be reached.
         """
-        named = [self._shelf.leave(generation) for generation in list(self._shelf.unkept())]
+        unkept = list(self._shelf.unkept())[:most]
+        named = [self._shelf.leave(generation) for generation in unkept]
+        promised = self._promises.reserved - self._promises.refused
         for generation in self._shelf.idle_first():  # whose order a victim leaves when it settles
-            if self._shelf.blobs.occupied + self._promises.reserved <= limit:
+            if self._shelf.blobs.occupied + promised <= limit or len(named) == most:
                 break
             if not generation.guarded:
                 named.append(self._shelf.leave(generation))
@@ -291,6 +310,7 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         """The victims are out of reach on disk; only their bytes are still there."""
         for doomed in victims:
             self._shelf.settle(doomed)
+            self.story.append(("evicted", str(doomed.id.key), doomed.bytes))
 
     def refused(
         self, victims: Iterable[Doomed], in_use: Iterable[GenerationId]
@@ -305,11 +325,11 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         for doomed in victims:
             if self._shelf.come_back(doomed):
                 superseded.append(doomed.generation)
+            self.story.append(("refused", str(doomed.id.key), doomed.id in used))
             if doomed.id in used:
                 self.mark_use(doomed.id, True)
         return superseded
 
-            self.story.append(("evicted", str(doomed.id.key), doomed.bytes))
     def debris(self, size: int) -> Remains:
         """Count ``size`` bytes that an earlier run left on disk, out of everybody's reach."""
         return self._shelf.leave_debris(size)
@@ -323,7 +343,6 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
     # -- Use -------------------------------------------------------------------
 
     def use(self, key: Key, now: float) -> Generation:
-            self.story.append(("refused", str(doomed.id.key), doomed.id in used))
         """Count a use of the current generation.  Raises NotResident: a miss."""
         generation = self._shelf.current.get(key)
         if generation is None:

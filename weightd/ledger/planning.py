@@ -21,11 +21,20 @@ from weightd.model import Blob
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the filesystem says, in bytes: free now, to be left free, used by others."""
+    """What the filesystem says, in bytes: free now, to be left free, used by others.
+
+    ``overhead`` is what arrivals take beside their content: manifests, directories.
+    """
 
     free: int
     min_free: int
     others: int
+    overhead: int = 0
+
+    @property
+    def spare(self) -> int:
+        """What may be written by now; negative when others filled the disk."""
+        return self.free - self.min_free - self.overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +77,22 @@ def plan_victims(
     whole = size if whole is None else whole
     if whole > books.capacity:
         raise TooLarge(bytes=whole, capacity=books.capacity)
-    short = size - books.free
-    short_on_disk = 0 if room is None else size - _disk_takes(books, room)
-    if max(short, short_on_disk) <= 0:
+    free = books.free if room is None else min(books.free, _disk_takes(books, room))
+    short = size - free
+    if short <= 0:
         return []
-    if short > books.blobs.evictable:
-        raise _blocked(books, whole, short)
-    if room is not None and short_on_disk > books.blobs.evictable:
-        raise DiskFull(
-            bytes=whole,
-            filesystem_free=room.free,
-            min_free=room.min_free,
-            others=room.others,
-        )
-    return _choose(books, max(short, short_on_disk), first)
+    if short <= books.blobs.evictable:
+        return _choose(books, short, first)
+    if room is not None and not _could_take(books, size, room):
+        raise disk_full(whole, room)
+    raise _blocked(books, whole, size, free)
+
+
+def disk_full(size: int, room: Room) -> DiskFull:
+    """The refusal of ``size`` bytes by the filesystem."""
+    return DiskFull(
+        bytes=size, filesystem_free=room.free, min_free=room.min_free, others=room.others
+    )
 
 
 def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> None:
@@ -107,7 +118,12 @@ def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> N
 
 def _disk_takes(books: Books, room: Room) -> int:
     """What the filesystem can take besides what was promised, once the doomed are gone."""
-    return room.free - room.min_free + books.doomed - books.unwritten
+    return room.spare + books.doomed - books.unwritten
+
+
+def _could_take(books: Books, size: int, room: Room) -> bool:
+    """Whether ``size`` bytes would fit the disk if every model and arrival of ours were gone."""
+    return size <= _disk_takes(books, room) + books.blobs.occupied + books.reserved
 
 
 def _choose(books: Books, need: int, first: Generation | None) -> list[Generation]:
@@ -135,18 +151,19 @@ def _candidates(books: Books, first: Generation | None) -> Iterator[Generation]:
             yield generation
 
 
-def _blocked(books: Books, whole: int, short: int) -> Blocked:
+def _blocked(books: Books, whole: int, size: int, free: int) -> Blocked:
+    """``free`` is what budget and disk leave by now, the lesser of the two."""
     reason: BlockedReason
     if not books.pins_known:
         reason = "pins-unknown"
-    elif short <= books.blobs.evictable + books.reserved:
+    elif size - free <= books.blobs.evictable + books.reserved:
         reason = "arriving"
     else:
         reason = "pins"
     return Blocked(
         reason=reason,
         bytes=whole,
-        free=max(0, books.free),
+        free=max(0, free),
         evictable=books.blobs.evictable,
         pinned=books.blobs.kept,
         arriving=books.reserved,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from weightd.ledger.entries import Reservation
 from weightd.ledger.generations import IllegalMove
 
@@ -12,7 +14,8 @@ class Promises:
     def __init__(self) -> None:
         self.reserved = 0
         self.granted = 0
-        self._open: set[Reservation] = set()
+        # In order of arrival.
+        self._open: dict[Reservation, None] = {}
 
     @property
     def count(self) -> int:
@@ -23,9 +26,18 @@ class Promises:
         """Bytes that the writers have told of so far."""
         return sum(reservation.written for reservation in self._open)
 
+    @property
+    def refused(self) -> int:
+        """Bytes of those that were refused under way and are about to be released."""
+        return sum(one.bytes for one in self._open if one.refusal is not None)
+
+    def newest_first(self) -> Iterator[Reservation]:
+        """Those that are still to go through, the one promised last before all others."""
+        return (one for one in reversed(self._open) if one.refusal is None)
+
     def make(self, reservation: Reservation) -> Reservation:
         """Enter a new reservation."""
-        self._open.add(reservation)
+        self._open[reservation] = None
         self.reserved += reservation.bytes
         return reservation
 
@@ -56,6 +68,6 @@ class Promises:
     def end(self, reservation: Reservation) -> None:
         """Take an open reservation off the books."""
         reservation.open = False
-        self._open.discard(reservation)
+        self._open.pop(reservation, None)
         self.reserved -= reservation.bytes
         self.granted -= reservation.granted

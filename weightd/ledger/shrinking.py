@@ -1,0 +1,53 @@
+"""Which arrivals are given up when the budget or the disk shrank under them.
+
+The newest goes first: it has the most still to bring.  Before any goes, the
+models that nothing keeps are taken for gone, so an arrival is given up only for
+what is pinned, held or in use, or for what others put on the disk.
+"""
+
+from __future__ import annotations
+
+from weightd.errors import Blocked, TooLarge
+from weightd.ledger.entries import Reservation
+from weightd.ledger.planning import Books, Room, disk_full
+from weightd.ledger.promises import Promises
+
+
+def refuse_unfit(books: Books, promises: Promises, room: Room | None) -> list[Reservation]:
+    """Give each arrival that can no longer fit its refusal; answers those refused by this call."""
+    refused = [one for one in promises.newest_first() if one.bytes > books.capacity]
+    for one in refused:
+        one.refusal = TooLarge(bytes=one.bytes, capacity=books.capacity)
+    for one in list(promises.newest_first()):
+        if _over_budget(books, promises) > 0:
+            one.refusal = _blocked(books, one)
+        elif room is not None and _short_on_disk(books, promises, room) > 0:
+            one.refusal = disk_full(one.bytes, room)
+        else:
+            break
+        refused.append(one)
+    return refused
+
+
+def _over_budget(books: Books, promises: Promises) -> int:
+    return books.blobs.kept + promises.reserved - promises.refused - books.capacity
+
+
+def _short_on_disk(books: Books, promises: Promises, room: Room) -> int:
+    """By how much what is still to be written passes what the disk could take."""
+    live = [one for one in promises.newest_first() if one.bytes > one.written]
+    back = promises.written - sum(one.written for one in promises.newest_first())
+    takes = room.spare + books.doomed + books.blobs.evictable + back
+    return sum(one.bytes - one.written for one in live) - max(0, takes)
+
+
+def _blocked(books: Books, arrival: Reservation) -> Blocked:
+    return Blocked(
+        reason="pins" if books.pins_known else "pins-unknown",
+        bytes=arrival.bytes,
+        free=max(0, books.free),
+        evictable=books.blobs.evictable,
+        pinned=books.blobs.kept,
+        arriving=books.reserved,
+        holders=books.holders(),
+    )
