@@ -16,6 +16,8 @@ import httpx
 import uvicorn
 
 from weightd.api import Desk, Door, EdgeProtocol, Limits, create_app
+from weightd.api.app import ROUTES
+from weightd.api.problems import kind_of
 from weightd.cache import Options, WeightCache
 from weightd.store import Store
 
@@ -89,6 +91,25 @@ def problem(response: httpx.Response | Answer) -> Any:
     return document
 
 
+async def declared(response: httpx.Response) -> None:
+    """See that a refusal is one that the description has for its route."""
+    if response.headers.get("content-type") != "application/problem+json":
+        return
+    method = response.request.method
+    path = response.request.url.raw_path.decode().partition("?")[0]
+    for route in ROUTES:
+        head = method == "HEAD" and route.method == "GET" and not route.own_head
+        if (route.method == method or head) and route.pattern.fullmatch(path):
+            await response.aread()
+            refusals = {kind_of(error).status: set[str]() for error in route.all_errors}
+            for error in route.all_errors:
+                refusals[kind_of(error).status].add(error.code)
+            assert response.status_code in refusals, (route.method, route.path, response.text)
+            if method != "HEAD":
+                assert response.json()["code"] in refusals[response.status_code], response.text
+            return
+
+
 @asynccontextmanager
 async def serving(
     root: Path,
@@ -144,7 +165,12 @@ async def answering(
         await server.answering.wait()
         transport = httpx.AsyncHTTPTransport(uds=None if tcp else str(path))
         try:
-            async with httpx.AsyncClient(transport=transport, base_url=url, timeout=30) as client:
+            async with httpx.AsyncClient(
+                transport=transport,
+                base_url=url,
+                timeout=30,
+                event_hooks={"response": [declared]},
+            ) as client:
                 yield Served(cache, desk, path, client)
         finally:
             server.should_exit = True

@@ -140,3 +140,11 @@ async def test_promtool_finds_nothing_to_say(served: Served) -> None:
         ["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+async def test_only_what_published_counts_as_a_put_that_took_time(served: Served) -> None:
+    for _ in range(2):
+        assert (await served.put("m", 10)).is_success
+    text = await scrape(served)
+    assert value(text, 'puts_total{result="same"}') == 1
+    assert value(text, "put_seconds_count") == 1

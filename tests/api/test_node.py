@@ -98,7 +98,7 @@ async def test_events_are_lines_as_they_happen(served: Served) -> None:
     assert (events[0]["key"], events[1]["holder"]) == ("m", "h")
     assert events[1]["seq"] == events[0]["seq"] + 1
 
-    async with served.client.stream("GET", "/v1/events?after=1") as stream:
+    async with served.client.stream("GET", f"/v1/events?after={events[0]['seq']}") as stream:
         assert json.loads(await anext(stream.aiter_lines())) == events[1]
 
 

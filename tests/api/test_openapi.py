@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, get_args
 
 import jsonschema_rs
@@ -14,7 +15,9 @@ from weightd.api import faults
 from weightd.api.app import ROUTES
 from weightd.api.examples import EXAMPLES
 from weightd.api.problems import TABLE, document, kind_of, problem
+from weightd.cache import Options
 from weightd.errors import WeightdError
+from weightd.store import Store
 
 
 def classes() -> list[type[WeightdError]]:
@@ -107,3 +110,40 @@ async def test_examples_hold_against_their_schemas(description: Any) -> None:
                 for media in response.get("content", {}).values():
                     for example in media.get("examples", {}).values():
                         check(media["schema"], example["value"])
+
+
+async def test_a_disk_that_fails_is_declared_where_files_are_looked_at(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tests.api.serving.declared` holds every refusal against the description."""
+
+    def fails(*_: object) -> None:
+        raise errors.IoError("lstat of m", "Input/output error")
+
+    async with serving(root, options=Options(check_age=0.0)) as served:
+        await served.put("m", 10)
+        monkeypatch.setattr(Store, "check", fails)
+        for method, target in (
+            ("GET", "/v1/models/m"),
+            ("HEAD", "/v1/models/m"),
+            ("PUT", "/v1/pins/h/m"),
+        ):
+            answer = await served.client.request(method, target)
+            assert answer.status_code == 500
+
+
+async def test_what_ends_keeps_working_while_draining(root: Path) -> None:
+    async with serving(root) as served:
+        await served.put("m", 10)
+        await served.client.put("/v1/pins/h/m")
+        served.cache.drain()
+        for method, target in (
+            ("DELETE", "/v1/pins/h/m"),
+            ("POST", "/v1/pins/accept-loss"),
+            ("DELETE", "/v1/models/m"),
+        ):
+            assert (await served.client.request(method, target)).status_code == 204
+            operation = next(
+                one for one in ROUTES if one.method == method and one.pattern.fullmatch(target)
+            )
+            assert errors.Draining not in operation.all_errors

@@ -236,6 +236,19 @@ def test_root_that_this_user_may_not_write(nobodys: Path, root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
+@pytest.mark.needs("root", "setpriv")
+@pytest.mark.parametrize("check", [(), ("--check",)])
+def test_root_below_a_directory_that_this_user_may_not_pass(
+    nobodys: Path, tmp_path: Path, check: tuple[str, ...]
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    options = ("--socket", str(nobodys / "w.sock"), *check)
+    code, (line,) = refused(closed / "x", *options, prefix=AS_NOBODY)
+    assert code == 2
+    assert line.startswith(f"weightd: root: {closed / 'x'} cannot be reached")
+
+
 def test_everything_in_the_way_is_told_at_once(root: Path, tmp_path: Path) -> None:
     root.write_text("a file")
     door = tmp_path / "taken"

@@ -52,7 +52,7 @@ REQUEST_BOUNDS: Final = (
 
 _GAUGES: Final = {
     "capacity_bytes": "The budget in force.",
-    "used_bytes": "What weightd occupies of the budget: resident, retired, written and doomed.",
+    "used_bytes": "On disk, of the budget: the sum of resident, retired, written and doomed.",
     "resident_bytes": "Current generations, each blob counted once.",
     "retired_bytes": "Replaced generations that a pin keeps.",
     "reserved_bytes": "Promised to arrivals.",
@@ -187,7 +187,9 @@ class SnapshotCollector(Collector):
         yield _counters("puts", "Puts by how they ended.", "result", snapshot.puts)
         yield _counter("put_bytes", "Bytes that puts brought.", snapshot.put_bytes)
         yield _histogram(
-            "put_seconds", "From a put's admission to its publication.", snapshot.put_seconds
+            "put_seconds",
+            "From a put's request to its acknowledgement, of puts that published.",
+            snapshot.put_seconds,
         )
 
 

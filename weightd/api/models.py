@@ -173,7 +173,7 @@ ROUTES: Final = (
         ADMIN,
         "Look a model up: counts as a hit or a miss, and as a use",
         {200: _RECORD},
-        (errors.NotResident,),
+        (errors.NotResident, errors.IoError),
         own_head=True,
     ),
     Route(
@@ -183,7 +183,7 @@ ROUTES: Final = (
         ADMIN,
         "Ask whether a model is here: neither counts nor touches",
         {200: Answer("It is here.")},
-        (errors.NotResident,),
+        (errors.NotResident, errors.IoError),
     ),
     Route(
         "PUT",
@@ -207,7 +207,6 @@ ROUTES: Final = (
             errors.TooMany,
             errors.IoError,
             errors.Blocked,
-            errors.StateUnwritable,
             errors.Draining,
             errors.DiskFull,
         ),
@@ -234,7 +233,7 @@ ROUTES: Final = (
         ADMIN,
         "Evict a model now",
         {204: Answer("It is gone.")},
-        (errors.NotResident, errors.Pinned, errors.InUse, errors.IoError, errors.Draining),
+        (errors.NotResident, errors.Pinned, errors.InUse, errors.IoError),
     ),
     Route(
         "GET",

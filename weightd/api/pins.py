@@ -72,7 +72,7 @@ ROUTES: Final = (
         (
             errors.NotResident,
             errors.GenerationGone,
-            errors.InUse,
+            errors.IoError,
             errors.StateUnwritable,
             errors.Draining,
         ),
@@ -89,7 +89,7 @@ ROUTES: Final = (
         ADMIN,
         "Let a pin go",
         {204: Answer("It is gone.")},
-        (errors.NotPinned, errors.StateUnwritable, errors.Draining),
+        (errors.NotPinned, errors.StateUnwritable),
     ),
     Route(
         "POST",
@@ -98,7 +98,7 @@ ROUTES: Final = (
         ADMIN,
         "After the record of pins was lost: evict again",
         {204: Answer("Accepted.")},
-        (errors.StateUnwritable, errors.Draining),
+        (errors.StateUnwritable,),
     ),
     Route(
         "GET",

@@ -77,7 +77,8 @@ class Arrivals:
             raise
         finally:
             self._context.counters.puts[result] += 1
-        self._context.counters.put_seconds.observe(self._context.clock.now() - started)
+        if outcome.created:
+            self._context.counters.put_seconds.observe(self._context.clock.now() - started)
         return outcome
 
     async def _put(self, key: Key, body: Body, terms: PutTerms, started: float) -> PutOutcome:

@@ -51,7 +51,7 @@ from weightd.errors import (
     UnknownFile,
 )
 from weightd.failpoints import Reach, unarmed
-from weightd.ledger import Generation, Ledger
+from weightd.ledger import POLICIES, Generation, Ledger
 from weightd.model import Digest, Eviction, FileEntry, GenerationId, Key
 from weightd.store import HistoryDatabase, PinDatabase, ScanReport, SeizeRefused, Store
 
@@ -85,7 +85,7 @@ class WeightCache:
         options = Options() if options is None else options
         self._context = Context(
             store=store,
-            ledger=Ledger(capacity),
+            ledger=Ledger(capacity, POLICIES[options.policy]()),
             clock=clock,
             options=options,
             min_free=min_free,

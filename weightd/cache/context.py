@@ -17,7 +17,7 @@ from weightd.cache.records import Record, State
 from weightd.cache.tasks import Signal, Tasks
 from weightd.cache.workers import Workers
 from weightd.failpoints import Reach
-from weightd.ledger import Generation, Ledger, Room
+from weightd.ledger import Generation, Ledger, PolicyName, Room
 from weightd.model import GenerationId, Key, Manifest
 from weightd.store import Process, Store, Use
 
@@ -53,6 +53,7 @@ class Options:
     heartbeat: float = 10.0
     accept_loss_after: float = 3600.0
     orphan_grace: float = 600.0
+    policy: PolicyName = "lru"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,18 +18,24 @@ class EventLog:
 
     A listener reads at its own pace; one that falls behind what is kept is told
     so by an event ``lost``, whose data says how many it missed.
+
+    Numbers go up by one from the time of the first event, in milliseconds since
+    the epoch, and no daemon tells a thousand events a second for long.  So a
+    number of an earlier run is lower than any of this run, and is known as lost.
     """
 
     def __init__(self, clock: Clock, heartbeat: float) -> None:
         self._clock = clock
         self._heartbeat = heartbeat
         self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._first = 0
         self._last = 0
         self._signal = Signal()
         self._end: Event | None = None
 
     def tell(self, type: str, **data: object) -> None:
         """Something happened."""
+        self._begin()
         self._last += 1
         self._kept.append(Event(self._last, type, self._clock.now(), data))
         self._signal.notify()
@@ -41,11 +47,15 @@ class EventLog:
             self._end = self._kept[-1]
 
     async def listen(self, after: int | None) -> AsyncIterator[Event | None]:
-        """Every event after ``after`` (None: from now on), and None when all is quiet."""
-        told = self._last if after is None else after
-        if told > self._last:
-            # The number is of an earlier run of the daemon.
-            told = 0
+        """Every event after ``after``, and None when all is quiet.
+
+        None means from now on, and 0 from the first of this run on.
+        """
+        self._begin()
+        told = self._last if after is None else after or self._first
+        if not self._first <= told <= self._last:
+            # The number is of another run of the daemon.
+            told = self._first
             yield Event(told, "lost", self._clock.now(), {"missed": None})
         while True:
             oldest = self._kept[0].seq if self._kept else self._last + 1
@@ -64,3 +74,8 @@ class EventLog:
                 return
             elif not await self._signal.wait(self._heartbeat):
                 yield None
+
+    def _begin(self) -> None:
+        """Take the first number: not when this is made, since the clock is set right at a start."""
+        if not self._first:
+            self._first = self._last = max(1, int(self._clock.now() * 1000))

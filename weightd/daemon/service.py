@@ -60,7 +60,7 @@ async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
             capacity=budget.capacity,
             min_free=budget.min_free,
             boot_id=_BOOT_ID.read_text().strip(),
-            options=Options(transfers=settings.puts_limit),
+            options=Options(transfers=settings.puts_limit, policy=settings.policy),
             reach=reach,
         )
         doors = _doors(settings, cache, admin, listener)

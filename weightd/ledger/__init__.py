@@ -10,9 +10,10 @@ from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.ledger import Ledger
 from weightd.ledger.pins import holder_figures
 from weightd.ledger.planning import Room
-from weightd.ledger.policy import LeastRecentlyUsed, Policy
+from weightd.ledger.policy import POLICIES, LeastRecentlyUsed, Policy, PolicyName
 
 __all__ = [
+    "POLICIES",
     "Doomed",
     "Generation",
     "IllegalMove",
@@ -20,6 +21,7 @@ __all__ = [
     "Ledger",
     "Pinning",
     "Policy",
+    "PolicyName",
     "Remains",
     "Reservation",
     "Room",

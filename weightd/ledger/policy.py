@@ -6,8 +6,8 @@ is the ledger's business, which skips over what it must not take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, Protocol, TypeAlias
 
 from weightd.model import GenerationId
 
@@ -43,3 +43,9 @@ class LeastRecentlyUsed:
 
     def order(self) -> Iterator[GenerationId]:
         return iter(self._idle)
+
+
+PolicyName: TypeAlias = Literal["lru"]
+
+POLICIES: Final[dict[PolicyName, Callable[[], Policy]]] = {"lru": LeastRecentlyUsed}
+"""Every policy by the name that the settings give it."""

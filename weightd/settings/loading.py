@@ -70,12 +70,15 @@ def load(flags: Mapping[str, str], default_config: Path = CONFIG) -> Loaded:
 def resolve_budget(settings: Settings) -> Budget:
     """Turn the shares into bytes of the root's filesystem.
 
-    Raises SettingsError when the budget comes to nothing there.
+    Raises SettingsError when the budget comes to nothing there, or this user cannot look.
     """
-    filesystem = filesystem_total(settings.root)
-    share = settings.min_free
-    if share is None:
-        share = Share("20%" if on_system_disk(settings.root) else "5%")
+    try:
+        filesystem = filesystem_total(settings.root)
+        share = settings.min_free
+        if share is None:
+            share = Share("20%" if on_system_disk(settings.root) else "5%")
+    except OSError as error:
+        raise SettingsError((_unreachable(settings.root, error),)) from error
     capacity = settings.capacity.of(filesystem)
     if capacity == 0:
         nothing = (
@@ -84,6 +87,13 @@ def resolve_budget(settings: Settings) -> Budget:
         )
         raise SettingsError((nothing,))
     return Budget(capacity, share.of(filesystem), share)
+
+
+def _unreachable(root: Path, error: OSError) -> str:
+    return (
+        f"root: {root} cannot be reached by this user: {error.strerror}; set another with --root, "
+        "or let this user pass the directories above it"
+    )
 
 
 def describe(loaded: Loaded, budget: Budget) -> str:

@@ -55,7 +55,10 @@ def filesystem_total(path: Path) -> int:
 
 
 def nearest_existing(path: Path) -> Path:
-    """``path``, or the nearest of its parents that exists."""
+    """``path``, or the nearest of its parents that exists.
+
+    Raises PermissionError when this user may not look.
+    """
     while not path.exists():
         path = path.parent
     return path

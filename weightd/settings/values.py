@@ -38,10 +38,6 @@ class Share:
         parse_share(text, 0)
         return cls(text.strip())
 
-    @property
-    def is_percentage(self) -> bool:
-        return self.text.endswith("%")
-
     def of(self, filesystem: int) -> int:
         """The amount in bytes on a filesystem of that many."""
         return parse_share(self.text, filesystem)

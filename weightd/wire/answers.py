@@ -234,7 +234,7 @@ class StatusShape(BaseModel):
     root: str
     started_at: datetime
     capacity_bytes: Size
-    used_bytes: Size
+    used_bytes: Size = Field(description="On disk: resident, retired, written and doomed.")
     resident_bytes: Size
     retired_bytes: Size
     reserved_bytes: Size

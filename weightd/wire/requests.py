@@ -61,7 +61,9 @@ class EvictionsQuery(Request):
 
 
 class EventsQuery(Request):
-    after: Sequence | None = Field(None, description="Answer events from the one after this.")
+    after: Sequence | None = Field(
+        None, description="Answer events from the one after this; 0 is all of this run."
+    )
 
 
 class AdmissionRequest(Request):
