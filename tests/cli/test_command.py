@@ -59,7 +59,7 @@ def test_check_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["serve", "--check", "--root", str(root), "--capacity", "1GB"]) == Exit.OK
     said = capsys.readouterr().out
     assert all(option.name in said for option in options())
-    assert "1GB = 1000000000 bytes  (--capacity)" in said
+    assert "1GB = 1 GB = 1000000000 bytes  (--capacity)" in said
     assert not root.exists()
 
 

@@ -195,6 +195,8 @@ def test_description_says_value_and_place(config: Path, tmp_path: Path) -> None:
     lines = describe(loaded, resolve_budget(loaded.settings)).splitlines()
     said = {line.split()[0]: line for line in lines}
     assert set(said) == set(EXAMPLES)
-    assert said["capacity"].endswith("1GB = 1000000000 bytes  (--capacity)")
+    assert said["capacity"].endswith("1GB = 1 GB = 1000000000 bytes  (--capacity)")
     assert said["listen"].endswith("none  (--listen)")
+    assert said["config"].endswith("(none)  (default)")
+    assert said["group"].endswith(" own  (default)")
     assert said["socket_mode"].endswith("0660  (default)")

@@ -19,6 +19,7 @@ from pydantic_settings import EnvSettingsSource
 from weightd.settings.options import Settings, options, written
 from weightd.settings.places import CONFIG, filesystem_total, on_system_disk
 from weightd.settings.values import Share
+from weightd.units import format_bytes
 
 
 class SettingsError(Exception):
@@ -103,13 +104,17 @@ def describe(loaded: Loaded, budget: Budget) -> str:
         value = getattr(loaded.settings, name)
         text = written(name, value)
         if name == "capacity":
-            text += f" = {budget.capacity} bytes"
+            text += _amount(budget.capacity)
         elif name == "min_free":
-            text = f"{budget.min_free_share} = {budget.min_free} bytes"
+            text = f"{budget.min_free_share}{_amount(budget.min_free)}"
         elif value is None and name != "listen":
-            text = "-"
+            text = "own" if name.endswith("group") else "(none)"
         lines.append(f"{name:<14}{text}  ({loaded.places.get(name, 'default')})")
     return "\n".join(lines)
+
+
+def _amount(count: int) -> str:
+    return f" = {format_bytes(count)} = {count} bytes"
 
 
 # -- The sources ------------------------------------------------------------------

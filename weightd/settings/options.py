@@ -132,7 +132,8 @@ class Settings(BaseSettings):
             values.PATH_FORM,
             "PATH",
             "$RUNTIME_DIRECTORY/weightd.sock, else /run/weightd/weightd.sock for root, "
-            "else $XDG_RUNTIME_DIR/weightd/weightd.sock",
+            "else $XDG_RUNTIME_DIR/weightd/weightd.sock, or where that is unset "
+            "/tmp/weightd-UID/weightd.sock",
         ),
     ] = Field(
         default_factory=_socket,
@@ -195,16 +196,16 @@ class Settings(BaseSettings):
         description="How many puts may be under way at once; one more is answered too-many. "
         "Each takes a thread and a buffer.",
     )
-    policy: Annotated[Literal["lru"], BeforeValidator(_lower), Form("lru", "NAME", "lru")] = Field(
+    policy: Annotated[Literal["lru"], BeforeValidator(_lower), Form("lru", "{lru}", "lru")] = Field(
         "lru", description="Which models go first when room is needed: the longest unused."
     )
     log_format: Annotated[
-        Literal["text", "json"], BeforeValidator(_lower), Form("text or json", "NAME", "text")
+        Literal["text", "json"], BeforeValidator(_lower), Form("text or json", "{text,json}", "text")
     ] = Field("text", description="How log lines are written: for people, or for a collector.")
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         BeforeValidator(_lower),
-        Form("debug, info, warning or error", "NAME", "info"),
+        Form("debug, info, warning or error", "{debug,info,warning,error}", "info"),
     ] = Field("info", description="The least that is logged.")
 
 
