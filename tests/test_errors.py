@@ -21,6 +21,7 @@ EXAMPLES: dict[str, Any] = {
     "declared": 10,
     "member": "a/b",
     "reason": "pins",
+    "act": "pin",
 }
 
 

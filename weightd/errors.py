@@ -310,8 +310,8 @@ class Stalled(WeightdError, TimeoutError):
     @property
     def detail(self) -> str:
         return (
-            f"{self.what} made no progress for {self.seconds:g} s and was given up; "
-            "its reservation is free again. Send it anew."
+            f"{self.what} came too slowly or not at all for {self.seconds:g} s and was given up; "
+            "what was reserved for it is free again. Send it anew."
         )
 
 
@@ -346,16 +346,24 @@ class IoError(WeightdError):
 
 @dataclass(eq=False)
 class StateUnwritable(WeightdError):
+    """``act`` is what could not be brought to stable storage and therefore was not done."""
+
     error: str
+    act: Literal["pin", "unpin", "accept-loss"] = "pin"
     code: ClassVar[str] = "state-unwritable"
     retryable: ClassVar[bool] = True
     retry_after: ClassVar[int | None] = 5
 
     @property
     def detail(self) -> str:
+        undone = {
+            "pin": "the pin was not taken, or not renewed",
+            "unpin": "the pin was not let go and still stands",
+            "accept-loss": "the loss of pins was not accepted and nothing is evicted yet",
+        }
         return (
-            f"The pin could not be brought to stable storage ({self.error}), so it was not "
-            "taken. Free space on the filesystem, or see to the disk, and try again."
+            f"state.db could not be brought to stable storage ({self.error}), so "
+            f"{undone[self.act]}. Free space on the filesystem, or see to the disk, and try again."
         )
 
 
@@ -394,7 +402,7 @@ class TooMany(WeightdError):
 
     @property
     def detail(self) -> str:
-        return f"There are already {self.limit} {self.what} under way, the limit. Try again soon."
+        return f"There are already {self.limit} {self.what}, the limit. Try again soon."
 
 
 @dataclass(eq=False)

@@ -142,7 +142,8 @@ class Pin:
 
     ``ttl`` is the length of a lease in seconds, None for a pin without one.
     ``until`` is when a lease lapses unless it is renewed.  ``forever`` pins
-    outlive a reboot of the node.  Times are in seconds since the epoch.
+    outlive a reboot of the node.  Times are in seconds since the epoch.  ``uid``
+    is the user whom the kernel saw take it, None for one whom nobody asked.
     """
 
     holder: str
@@ -151,6 +152,7 @@ class Pin:
     ttl: float | None = None
     until: float | None = None
     forever: bool = False
+    uid: int | None = None
 
 
 EvictionReason = Literal["admission", "budget", "disk", "request", "damage"]

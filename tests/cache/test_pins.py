@@ -206,8 +206,10 @@ async def test_a_renewal_that_fails_leaves_the_pin_as_it_was(root: Path) -> None
         )
         assert all(isinstance(outcome, StateUnwritable) for outcome in outcomes)
         assert pins_of(node) == [first.pin]
-        with pytest.raises(StateUnwritable):
+        with pytest.raises(StateUnwritable, match="the pin was not let go"):
             await node.cache.unpin("replica", KEY)
+        with pytest.raises(StateUnwritable, match="the loss of pins was not accepted"):
+            await node.cache.accept_loss()
         assert pins_of(node) == [first.pin]
         read_only(node, False)
 

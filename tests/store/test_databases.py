@@ -19,7 +19,7 @@ TWO = GenerationId(Key.parse("n"), "2" * 64)
 PINS = [
     StoredPin(Pin("a", ONE, 1.5), "boot-1"),
     StoredPin(Pin("a", TWO, 2.5, forever=True), "boot-1"),
-    StoredPin(Pin("b", ONE, 3.5, ttl=60.0, until=63.5), "boot-2"),
+    StoredPin(Pin("b", ONE, 3.5, ttl=60.0, until=63.5, uid=1000), "boot-2"),
 ]
 
 

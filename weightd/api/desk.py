@@ -59,7 +59,7 @@ class Desk:
     def place_for_put(self) -> Iterator[None]:
         """Take one of the places for puts.  Raises TooMany when all are taken."""
         if self._puts >= self.limits.puts:
-            raise TooMany("puts", self.limits.puts)
+            raise TooMany("puts under way", self.limits.puts)
         self._puts += 1
         try:
             yield

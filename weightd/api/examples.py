@@ -38,7 +38,7 @@ EXAMPLES: Final[dict[type[WeightdError], WeightdError]] = {
         faults.UnsupportedMediaType("Content-Encoding", "gzip"),
         faults.RangeNotSatisfiable("bytes=900-", 855),
         errors.DigestMismatch(_DIGEST, _OTHER, "model.safetensors"),
-        errors.TooMany("puts", 64),
+        errors.TooMany("puts under way", 64),
         faults.Internal(),
         errors.IoError("write model.safetensors", "Input/output error"),
         errors.Blocked(

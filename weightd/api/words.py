@@ -106,6 +106,7 @@ def pin_view(view: PinView) -> dict[str, object]:
         "until": rfc3339_or_none(view.until),
         "ttl": view.ttl,
         "forever": view.forever,
+        "uid": view.uid,
         "pid": view.pid,
         "process": view.process,
     }

@@ -316,10 +316,13 @@ class WeightCache:
         ttl: float | None = None,
         forever: bool = False,
         generation: Digest | None = None,
+        uid: int | None = None,
     ) -> PinOutcome:
         """Pin the current generation, or renew what the holder has; a first pin is a lookup.
 
-        Raises NotResident (a miss), GenerationGone, StateUnwritable or Draining.
+        With ``uid`` the pin is that user's, who may have so many.  Raises
+        NotResident (a miss), GenerationGone, StateUnwritable or Draining, and
+        with ``uid`` Forbidden for a pin of another and TooMany.
         """
         self._must_take_new()
         wished = self._context.clock.now()
@@ -327,7 +330,7 @@ class WeightCache:
             held = self._context.ledger.held(holder, key)
             if not any(generation in (None, pin.generation.digest) for pin in held):
                 await self._present(key)
-            outcome = await self._pins.pin(holder, key, ttl, forever, generation)
+            outcome = await self._pins.pin(holder, key, ttl, forever, generation, uid)
         except NotResident:
             self._context.counters.miss()
             raise
@@ -336,9 +339,12 @@ class WeightCache:
             self._context.counters.hit(outcome.record.manifest.bytes, waited)
         return outcome
 
-    async def unpin(self, holder: str, key: Key) -> None:
-        """End a holder's pins of a key.  Raises NotPinned or StateUnwritable."""
-        await self._pins.unpin(holder, key)
+    async def unpin(self, holder: str, key: Key, uid: int | None = None) -> None:
+        """End a holder's pins of a key.  Raises NotPinned or StateUnwritable.
+
+        With ``uid`` only pins that this user took.  Raises Forbidden.
+        """
+        await self._pins.unpin(holder, key, uid)
 
     def pins(self) -> list[PinView]:
         """Every pin, and every hold and use that the last sweep saw."""
@@ -358,7 +364,10 @@ class WeightCache:
         await asyncio.shield(self._context.tasks.spawn(self._accept_loss(), "accept loss"))
 
     async def _accept_loss(self) -> None:
-        await asyncio.wrap_future(self._database.accept_loss())
+        try:
+            await asyncio.wrap_future(self._database.accept_loss())
+        except StateUnwritable as error:
+            raise StateUnwritable(error.error, "accept-loss") from error
         if self._accepting is not None:
             self._accepting.cancel()
         gone = self._context.ledger.accept_loss()

@@ -37,6 +37,7 @@ class Options:
     disk; ``unlink_retry`` is how long what could not be unlinked is let be;
     ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
     ``orphan_grace`` is how long a pin from before a reboot of the node stays;
+    ``pins_per_uid`` is how many pins one user may have at the replica door.
     ``heartbeat`` is how long an event stream stays silent at most.
     """
 
@@ -54,6 +55,7 @@ class Options:
     accept_loss_after: float = 3600.0
     orphan_grace: float = 600.0
     policy: PolicyName = "lru"
+    pins_per_uid: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PinOutcome, PinView
-from weightd.errors import StateUnwritable
+from weightd.errors import Forbidden, StateUnwritable, TooMany
 from weightd.ledger import Pinning
 from weightd.model import Digest, GenerationId, Key, Pin
 from weightd.store import Damaged, PinDatabase
@@ -66,17 +67,28 @@ class Pins:
             if pin.ttl is None and not pin.forever and stored.boot_id != self._boot_id:
                 # Its holder died with the node, unless it comes back and renews.
                 until = now + self._context.options.orphan_grace
-            loaded = Pin(pin.holder, pin.generation, pin.since, pin.ttl, until, pin.forever)
+            loaded = replace(pin, until=until)
             self._context.ledger.put_pin(loaded)
             self._stored[pin.holder, pin.generation] = loaded
 
     async def pin(
-        self, holder: str, key: Key, ttl: float | None, forever: bool, digest: Digest | None
+        self,
+        holder: str,
+        key: Key,
+        ttl: float | None,
+        forever: bool,
+        digest: Digest | None,
+        uid: int | None,
     ) -> PinOutcome:
-        """Take or renew a pin.  Raises NotResident, GenerationGone or StateUnwritable."""
-        pinning = self._context.ledger.pin(
-            holder, key, self._context.clock.now(), ttl=ttl, forever=forever, digest=digest
-        )
+        """Take or renew a pin, for a ``uid`` only what is its own and so many.
+
+        Raises NotResident, GenerationGone, Forbidden, TooMany or StateUnwritable.
+        """
+        ledger, now = self._context.ledger, self._context.clock.now()
+        if uid is not None:
+            self._must_own(holder, key, uid)
+            self._must_be_few(holder, key, uid)
+        pinning = ledger.pin(holder, key, now, ttl=ttl, forever=forever, digest=digest, uid=uid)
         record = self._context.record(pinning.generation)
         # The next lease to lapse may be this one.
         self._context.changed.notify()
@@ -85,8 +97,24 @@ class Pins:
         await asyncio.shield(self._context.tasks.spawn(self._take(pinning, kept), "pin"))
         return PinOutcome(record, pinning.pin, pinning.created)
 
-    async def unpin(self, holder: str, key: Key) -> None:
-        """End a holder's pins of a key.  Raises NotPinned or StateUnwritable."""
+    def _must_own(self, holder: str, key: Key, uid: int) -> None:
+        if any(pin.uid != uid for pin in self._context.ledger.held(holder, key)):
+            raise Forbidden(
+                f"The pin of {holder} on {key} was not taken by uid {uid}", "the admin socket"
+            )
+
+    def _must_be_few(self, holder: str, key: Key, uid: int) -> None:
+        ledger, most = self._context.ledger, self._context.options.pins_per_uid
+        if ledger.owned(uid) >= most and not ledger.held(holder, key):
+            raise TooMany(what=f"pins of uid {uid}", limit=most)
+
+    async def unpin(self, holder: str, key: Key, uid: int | None) -> None:
+        """End a holder's pins of a key, for a ``uid`` only its own.
+
+        Raises NotPinned, Forbidden or StateUnwritable.
+        """
+        if uid is not None:
+            self._must_own(holder, key, uid)
         pins, doomed = self._context.ledger.unpin(holder, key, self._context.clock.now())
         self._context.changed.notify()
         forgotten = [(pin, self._database.remove(pin.holder, pin.generation)) for pin in pins]
@@ -107,6 +135,7 @@ class Pins:
                 until=pin.until,
                 ttl=pin.ttl,
                 forever=pin.forever,
+                uid=pin.uid,
             )
             for one in self._context.ledger.generations()
             for pin in one.pins.values()
@@ -142,7 +171,7 @@ class Pins:
                 await asyncio.wrap_future(record)
             except StateUnwritable as error:
                 self._stand_as_stored(pin.holder, pin.generation, None)
-                failure = error
+                failure = StateUnwritable(error.error, "unpin")
             else:
                 self._stored.pop((pin.holder, pin.generation), None)
                 self._tell("unpinned", pin)

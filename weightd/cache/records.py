@@ -103,7 +103,8 @@ class PinOutcome:
 class PinView:
     """One pin, hold or use as it is seen; ``current`` is False for a retired generation.
 
-    A pin has a ``holder``; a hold or use has a process, where it can be seen.
+    A pin has a ``holder``, and a ``uid`` when it was taken at the replica door; a hold or use has
+    a process, where it can be seen.
     ``since`` of these is when it was first seen.
     """
 
@@ -116,6 +117,7 @@ class PinView:
     until: float | None = None
     ttl: float | None = None
     forever: bool = False
+    uid: int | None = None
     pid: int | None = None
     process: str | None = None
 

@@ -374,8 +374,11 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         ttl: float | None = None,
         forever: bool = False,
         digest: Digest | None = None,
+        uid: int | None = None,
     ) -> Pinning:
         """Pin the current generation, or renew what this holder has of ``key``.
+
+        A pin stays that of the ``uid`` who took it, whoever renews it.
 
         With ``digest``, exactly that generation.  Raises NotResident, or
         GenerationGone when another one is current.
@@ -384,7 +387,8 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         previous = generation.pins.get(holder)
         since = now if previous is None else previous.since
         until = None if ttl is None else now + ttl
-        pin = Pin(holder, generation.id, since, ttl, until, forever)
+        owner = uid if previous is None else previous.uid
+        pin = Pin(holder, generation.id, since, ttl, until, forever, owner)
         if previous is None:
             generation.hits += 1
         self._shelf.touch(generation, now)
@@ -400,6 +404,10 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
     def held(self, holder: str, key: Key) -> list[Pin]:
         """The pins that ``holder`` has of generations of ``key``."""
         return [generation.pins[holder] for generation in self._pins.held(holder, key)]
+
+    def owned(self, uid: int) -> int:
+        """How many pins the user ``uid`` took."""
+        return self._pins.owned(uid)
 
     def unpin(self, holder: str, key: Key, now: float) -> tuple[list[Pin], list[Doomed]]:
         """End every pin that ``holder`` has of ``key``.

@@ -8,6 +8,7 @@ only one that writes either.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,11 +36,16 @@ class PinBook:
         self._index: dict[tuple[str, Key], dict[Digest, Generation]] = {}
         self._pinned: dict[GenerationId, Generation] = {}
         self._lapses: list[_Lapse] = []
+        self._owned: Counter[int | None] = Counter()
         self.count = 0
 
     def put(self, generation: Generation, pin: Pin) -> None:
         """Enter a pin, or replace the one that its holder has of this generation."""
-        self.count += pin.holder not in generation.pins
+        previous = generation.pins.get(pin.holder)
+        self.count += previous is None
+        if previous is not None:
+            self._disown(previous)
+        self._owned[pin.uid] += 1
         generation.pins[pin.holder] = pin
         self._pinned[generation.id] = generation
         held = self._index.setdefault((pin.holder, generation.id.key), {})
@@ -50,7 +56,7 @@ class PinBook:
 
     def drop(self, generation: Generation, holder: str) -> None:
         """Remove a pin that is there."""
-        del generation.pins[holder]
+        self._disown(generation.pins.pop(holder))
         if not generation.pins:
             del self._pinned[generation.id]
         index = (holder, generation.id.key)
@@ -58,6 +64,15 @@ class PinBook:
         if not self._index[index]:
             del self._index[index]
         self.count -= 1
+
+    def owned(self, uid: int) -> int:
+        """How many pins the user ``uid`` took."""
+        return self._owned[uid]
+
+    def _disown(self, pin: Pin) -> None:
+        self._owned[pin.uid] -= 1
+        if not self._owned[pin.uid]:
+            del self._owned[pin.uid]
 
     def must_stand(self, generation: Generation, holder: str) -> None:
         """Raises IllegalMove when ``holder`` has no pin on ``generation``."""

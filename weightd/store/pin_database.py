@@ -37,11 +37,15 @@ _SCHEMA: Final = (
     """CREATE TABLE pins (
         holder TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
         since REAL NOT NULL, ttl REAL, until REAL, forever INTEGER NOT NULL,
-        boot_id TEXT NOT NULL, PRIMARY KEY (holder, key, digest)) WITHOUT ROWID""",
+        boot_id TEXT NOT NULL, uid INTEGER, PRIMARY KEY (holder, key, digest)) WITHOUT ROWID""",
     "CREATE TABLE loss (since REAL NOT NULL, reason TEXT NOT NULL)",
     "CREATE TABLE ballast (bytes BLOB)",
 )
-_PUT: Final = "INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_PUT: Final = "INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PINS: Final = (
+    "SELECT holder, key, digest, since, ttl, until, forever, boot_id, uid FROM pins "
+    "ORDER BY since, holder, key, digest"
+)
 _REMOVE: Final = "DELETE FROM pins WHERE holder = ? AND key = ? AND digest = ?"
 
 _Values: TypeAlias = tuple[str | float | int | None, ...]
@@ -109,7 +113,7 @@ class PinDatabase:
 
     def load(self) -> list[StoredPin]:
         """Every pin.  Raises IoError."""
-        rows = self._rows("SELECT * FROM pins ORDER BY since, holder, key, digest")
+        rows = self._rows(_PINS)
         return [_stored_pin(row) for row in rows]
 
     def loss(self) -> Loss | None:
@@ -120,10 +124,8 @@ class PinDatabase:
     def put(self, pin: Pin, boot_id: str) -> Future[None]:
         """Keep a pin, or what it was renewed to.  The future raises StateUnwritable."""
         generation = pin.generation
-        lease = (pin.since, pin.ttl, pin.until, int(pin.forever))
-        return self._ask(
-            "pin", _PUT, (pin.holder, str(generation.key), generation.digest, *lease, boot_id)
-        )
+        lease = (pin.since, pin.ttl, pin.until, int(pin.forever), boot_id, pin.uid)
+        return self._ask("pin", _PUT, (pin.holder, str(generation.key), generation.digest, *lease))
 
     def remove(self, holder: str, generation: GenerationId) -> Future[None]:
         """Forget a pin; one that is not there is no error.  The future raises StateUnwritable."""
@@ -258,7 +260,7 @@ def _make_room(connection: sqlite3.Connection) -> None:
 def _row_damage(connection: sqlite3.Connection) -> str | None:
     """A row that is no pin is damage: what cannot be read is not taken for nothing."""
     try:
-        for row in connection.execute("SELECT * FROM pins"):
+        for row in connection.execute(_PINS):
             _stored_pin(row)
         connection.execute("SELECT since, reason FROM loss").fetchall()
     except (ValueError, TypeError, InvalidKey, InvalidRequest) as error:
@@ -271,7 +273,7 @@ def _row_damage(connection: sqlite3.Connection) -> str | None:
 
 
 def _stored_pin(row: tuple[object, ...]) -> StoredPin:
-    holder, key, digest, since, ttl, until, forever, boot_id = row
+    holder, key, digest, since, ttl, until, forever, boot_id, uid = row
     pin = Pin(
         holder=parse_holder(str(holder)),
         generation=GenerationId(Key.parse(str(key)), parse_sha256(str(digest))),
@@ -279,8 +281,15 @@ def _stored_pin(row: tuple[object, ...]) -> StoredPin:
         ttl=None if ttl is None else _seconds(ttl),
         until=None if until is None else _seconds(until),
         forever=bool(forever),
+        uid=None if uid is None else _uid(uid),
     )
     return StoredPin(pin, str(boot_id))
+
+
+def _uid(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no user")
+    return value
 
 
 def _seconds(value: object) -> float:

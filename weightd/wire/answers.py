@@ -115,7 +115,7 @@ class PinShape(
         "examples": [
             _HOLDER
             | {"kind": "pin", "generation": _DIGEST, "current": True, "ttl": None, "forever": False}
-            | {"pid": None, "process": None}
+            | {"uid": None, "pid": None, "process": None}
         ]
     },
 ):
@@ -131,6 +131,7 @@ class PinShape(
     until: datetime | None
     ttl: float | None = Field(description="The length of the lease, in seconds.")
     forever: bool
+    uid: int | None = Field(description="Who took it at the replica door; null for all others.")
     pid: int | None = Field(description="A process behind a hold or use, where it can be seen.")
     process: str | None = Field(description="The name of that process.")
 

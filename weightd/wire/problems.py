@@ -200,9 +200,10 @@ class BlockedProblem(Problem):
 
 
 class StateUnwritableProblem(Problem):
-    title_text: ClassVar[str] = "The pin could not be made durable"
+    title_text: ClassVar[str] = "The record of pins could not be written"
     code: Literal["state-unwritable"]
     error: str
+    act: Literal["pin", "unpin", "accept-loss"] = Field(description="What was not done.")
 
 
 class StartingProblem(Problem):
