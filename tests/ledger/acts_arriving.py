@@ -27,7 +27,7 @@ class Arriving(Leaving):
 
     @initialize(
         found=st.lists(
-            st.tuples(keys, st.booleans(), st.sets(st.integers(0, 3)), st.integers(0, 10)),
+            st.tuples(keys, st.booleans(), st.sets(st.integers(0, 3)), st.integers(0, 8)),
             max_size=6,
         )
     )
