@@ -156,6 +156,17 @@ class HeldWorkers:
     def disk(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.disk(self._held(call), *args, **kwargs)
 
+    def seize(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.seize(self._held(call), *args, **kwargs)
+
+    def commit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.commit(self._held(call), *args, **kwargs)
+
+    def housekeep(
+        self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> asyncio.Future[Any]:
+        return self._inner.housekeep(self._held(call), *args, **kwargs)
+
     def transfer(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> asyncio.Future[Any]:

@@ -21,7 +21,10 @@ from weightd.store import Store
 
 T = TypeVar("T")
 
-LOOPS = {"unlink", "lapse", "flush", "check", "sweep", "hurry", "trim", "mark", "accept later"}
+LOOPS = {
+    *("unlink", "lapse", "flush", "check", "sweep", "name", "hurry", "trim", "mark"),
+    *("let damaged go", "accept later"),
+}
 
 BLOCK = 4096
 
@@ -185,6 +188,7 @@ class Node:
     async def sweep(self) -> None:
         """Look for use that the kernel knows, at every model."""
         await self.cache._sweep.sweep()
+        await self.cache._sweep.name()
 
     def manifests(self) -> list[Path]:
         return sorted((self.root / "models").glob("*/manifest.json"))

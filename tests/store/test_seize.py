@@ -8,6 +8,8 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,9 @@ from tests.store.support import (
     tree_of,
     unlink_all,
 )
-from weightd.errors import IoError
+from weightd.errors import InvalidRequest, IoError
 from weightd.model import GenerationId, Key
-from weightd.store import SeizeRefused, Store
+from weightd.store import SeizeRefused, Source, Store
 from weightd.store.unlink import SLICE
 
 
@@ -249,7 +251,7 @@ import signal, sys
 from pathlib import Path
 from tests.store.support import put
 from tests.store.test_seize import _opener
-from weightd.store import SeizeRefused, Store
+from weightd.store import SeizeRefused, Source, Store
 openers = []
 def reach(name):
     if name == 'evict.seized':
@@ -292,7 +294,7 @@ def test_a_disk_that_fails_midway_moves_nothing(root: Path, fault: str) -> None:
     code = """
 import sys
 from pathlib import Path
-from weightd.errors import IoError
+from weightd.errors import InvalidRequest, IoError
 from weightd.model import GenerationId, Key
 from weightd.store import Store
 with Store.open(Path(sys.argv[1])) as store:
@@ -316,16 +318,92 @@ with Store.open(Path(sys.argv[1])) as store:
         assert unlink_all(store, ids) == 2 * store.block
 
 
-def test_too_many_files_open_is_an_error_and_no_use(store: Store) -> None:
-    """EMFILE says nothing about the model, so it must not pass for in-use."""
-    model = put(store, "m", {f"{number}": b"1" for number in range(40)})
+@contextmanager
+def open_files(more: int) -> Iterator[None]:
+    """Let this process open only so many files more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 20, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + more, hard))
     try:
-        with pytest.raises(IoError, match="Too many open files"):
-            store.doom([model.id])
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert unlink_all(store, [model.id]) == 40 * store.block
+
+
+def files(count: int) -> dict[str, bytes | Source]:
+    return {f"{number}": b"1" for number in range(count)}
+
+
+def test_too_many_files_open_is_an_error_and_no_use(store: Store) -> None:
+    """EMFILE says nothing about the model, so it must not pass for in-use."""
+    model = put(store, "m", files(4))
+    taken: list[int] = []
+    with open_files(20):
+        try:
+            with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - by design
+                while True:
+                    taken.append(os.dup(0))
+            os.close(taken.pop())
+            with pytest.raises(IoError, match="Too many open files"):
+                store.doom([model.id])
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
+        assert unlink_all(store, [model.id]) == 4 * store.block
+
+
+def test_a_model_with_more_files_than_may_be_open_is_named_and_not_in_the_way(
+    store: Store,
+) -> None:
+    """As under a limit lowered since it arrived: nothing moves, and the rest can go without it."""
+    many = put(store, "many", files(40))
+    few = put(store, "few", files(2))
+    with open_files(20):
+        with pytest.raises(SeizeRefused) as refused:
+            store.doom([few.id, many.id])
+        assert list(refused.value.refused) == [many.id]
+        assert "it has 40 files, and this process may have" in str(refused.value)
+        assert store.look([many.id]).uses == {}
+        assert unlink_all(store, [few.id]) == 2 * store.block
+    assert unlink_all(store, [many.id]) == 40 * store.block
+
+
+def test_victims_with_more_files_together_than_may_be_open_go_in_groups(store: Store) -> None:
+    ids = [put(store, f"m{number}", files(10)).id for number in range(12)]
+    os.link(store.path_of(ids[0]) / "0", store.path_of(ids[11]) / "linked")
+    with open_files(90):
+        doomed = store.doom(ids)
+    assert [one.generation for one in doomed] == ids
+    assert [one.bytes for one in doomed] == [10 * store.block] * 12
+    assert names_in(store, "models") == []
+    freed = Claims()
+    assert [store.unlink(one, freed) for one in doomed] == [0] * 12
+    assert freed.total == 120 * store.block
+
+
+def test_a_group_that_is_refused_brings_those_before_it_back(root: Path) -> None:
+    """The last victim is opened after every one was asked, when a first group has moved."""
+    opened: list[int] = []
+
+    def reach(name: str) -> None:
+        if name == "evict.parents-flushed" and not opened:
+            opened.append(os.open(store.path_of(ids[-1]) / "0", os.O_RDONLY))
+
+    with Store.open(root, reach=reach) as store:
+        ids = [put(store, f"m{number}", files(10)).id for number in range(12)]
+        before = tree_of(store.root / "models")
+        with open_files(90):
+            with pytest.raises(SeizeRefused) as refused:
+                store.doom(ids)
+            assert list(refused.value.refused) == [ids[-1]]
+        assert tree_of(store.root / "models") == before
+        assert names_in(store, "doomed") == []
+        os.close(opened[0])
+        assert unlink_all(store, ids) == 120 * store.block
+
+
+def test_an_arrival_may_have_no_more_files_than_a_seizure_can(store: Store) -> None:
+    reason = r"more than \d+ files and directories; evicting more would pass the \d+ files"
+    with open_files(40), pytest.raises(InvalidRequest, match=reason):
+        put(store, "m", files(60))

@@ -37,7 +37,7 @@ from weightd.model import (
     content_digest,
     file_path_fault,
 )
-from weightd.store import AlreadyPublished, Ingest, NoSpace, SeizeRefused
+from weightd.store import AlreadyPublished, Ingest, NoSpace
 
 GROWTH_STEP: Final = 16 << 20
 """How many bytes an arrival of unknown size asks for beyond what it needs next."""
@@ -69,8 +69,12 @@ class Arrivals:
         try:
             outcome = await self._put(key, body, terms, started)
             result = "created" if outcome.created else "same"
-        except (Exists, TooLarge, Blocked, DiskFull):
+        except Exists:
             result = "refused"
+            raise
+        except (TooLarge, Blocked, DiskFull) as error:
+            result = "refused"
+            self._admission.refused(key, error)
             raise
         except asyncio.CancelledError:
             result = "cancelled"
@@ -94,7 +98,7 @@ class Arrivals:
             self._context.counters.admission_seconds.observe(self._context.clock.now() - started)
             return await self._receive(reservation, body, terms)
         except NoSpace as error:
-            raise await self._disk_full(reservation, error) from error
+            raise await self._context.no_space(reservation.bytes, error) from error
         finally:
             self._evictions.release(reservation)
 
@@ -102,12 +106,14 @@ class Arrivals:
         ingest = await self._begin(reservation.key)
         try:
             files = await self._transfer(reservation, ingest, body, terms)
+            if reservation.refusal is not None:
+                raise reservation.refusal
             return await completed(self._publish(reservation, ingest, files, terms))
         finally:
             await completed(self._abort(ingest))
 
     async def _begin(self, key: Key) -> Ingest:
-        beginning = self._context.workers.disk(self._context.store.begin, key)
+        beginning = self._context.workers.commit(self._context.store.begin, key)
         cancelled = await ended(beginning)
         if cancelled is None:
             return beginning.result()
@@ -117,7 +123,7 @@ class Arrivals:
 
     async def _abort(self, ingest: Ingest) -> None:
         """Let what was written go; after a publication this does nothing."""
-        left = await self._context.workers.disk(ingest.abort)
+        left = await self._context.workers.commit(ingest.abort)
         if left is not None:
             self._evictions.add_debris([left])
 
@@ -125,11 +131,13 @@ class Arrivals:
         self, reservation: Reservation, ingest: Ingest, body: Body, terms: PutTerms
     ) -> tuple[FileEntry, ...]:
         """Let a thread write the body; leave only when that thread is done with it."""
-        allowance = Allowance(self._admission, reservation, growing=_grows(terms))
+        allowance = Allowance(
+            self._admission, reservation, self._context.progress.wrote, growing=_grows(terms)
+        )
         receiving: asyncio.Future[tuple[FileEntry, ...]] | None = None
         try:
             async with body as source:
-                metered = Meter(source, terms.most, self._context.counters.received)
+                metered = Meter(source, reservation, terms.most, self._context.counters.received)
                 receiving = self._context.workers.transfer(
                     _receive, ingest, metered, allowance, reservation.key, terms
                 )
@@ -199,10 +207,10 @@ class Arrivals:
     async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
         publish = self._context.store.publish
         try:
-            _, blobs = await self._context.workers.disk(publish, ingest, manifest)
+            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
         except AlreadyPublished:
             await self._evictions.make_way(manifest.id)
-            _, blobs = await self._context.workers.disk(publish, ingest, manifest)
+            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
         return blobs
 
     async def _restore(self, reservation: Reservation, known: Generation) -> Succession:
@@ -213,7 +221,7 @@ class Arrivals:
         # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
         ledger.read(known.id, 1)
         try:
-            await self._context.workers.disk(self._context.store.clear_superseded, known.id)
+            await self._context.workers.commit(self._context.store.clear_superseded, known.id)
             succession = ledger.restore(reservation, known.id, self._context.clock.now())
         finally:
             gone = ledger.read(known.id, -1)
@@ -223,20 +231,22 @@ class Arrivals:
         return succession
 
     async def _follow(self, succession: Succession) -> None:
-        """Put the predecessor where it belongs before the arrival is acknowledged."""
+        """Put the predecessor where it belongs before the arrival is acknowledged.
+
+        What the disk refuses here is done later: the arrival has happened.
+        """
         if succession.replaced is not None:
             self._tell("replaced", succession.replaced.generation)
-            try:
-                await self._evictions.evict([succession.replaced], None)
-            except SeizeRefused:
-                # Some process uses it: it is retired now, and `Upkeep` asks again.
+            await self._evictions.let_go([succession.replaced])
+            if self._context.ledger.generation(succession.replaced.id) is not None:
+                # Used, or refused by the disk: it is retired now, and `Upkeep` asks again.
                 self._tell("retired", succession.replaced.generation)
-                await self._evictions.mark(succession.replaced.id)
+                await self._evictions.mark_or_later(succession.replaced.id)
         if succession.left:
             self._context.tasks.spawn(self._evictions.let_go(succession.left), "let go")
         if succession.retired is not None:
             self._tell("retired", succession.retired)
-            await self._evictions.mark(succession.retired.id)
+            await self._evictions.mark_or_later(succession.retired.id)
 
     def _must_not_exist(self, key: Key, terms: PutTerms) -> None:
         current = self._context.ledger.current(key)
@@ -246,18 +256,6 @@ class Arrivals:
     def _same(self, generation: Generation) -> PutOutcome:
         self._context.ledger.touch(generation.id, self._context.clock.now())
         return PutOutcome(self._context.record(generation), created=False)
-
-    async def _disk_full(self, reservation: Reservation, error: NoSpace) -> DiskFull:
-        room = await self._context.room()
-        full = DiskFull(
-            bytes=reservation.bytes,
-            filesystem_free=room.free,
-            min_free=room.min_free,
-            others=room.others,
-        )
-        full.add_note(str(error))
-        self._context.counters.rejections["disk-full"] += 1
-        return full
 
     def _tell(self, type: str, generation: Generation) -> None:
         self._context.events.tell(
@@ -269,15 +267,24 @@ class Arrivals:
 
 
 class Meter:
-    """Counts what a body brings, and holds it to its declared most."""
+    """Counts what a body brings, holds it to its declared most, ends it when it is refused."""
 
-    def __init__(self, source: Source, most: int | None, count: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        reservation: Reservation,
+        most: int | None,
+        count: Callable[[int], None],
+    ) -> None:
         self._source = source
+        self._reservation = reservation
         self._most = most
         self._count = count
         self._read = 0
 
     def readinto(self, buffer: memoryview) -> int:
+        if self._reservation.refusal is not None:
+            raise self._reservation.refusal
         size = self._source.readinto(buffer)
         self._read += size
         self._count(size)
@@ -289,15 +296,24 @@ class Meter:
 
 
 class Allowance:
-    """What an arrival may write, asked for by its thread before it writes.
+    """What an arrival may write, asked for by its thread before it writes, and told after.
 
     Growth is decided on the event loop's thread, where the ledger is; the
     asking thread waits for it, at most as long as `Admission.granted` does.
     """
 
-    def __init__(self, admission: Admission, reservation: Reservation, *, growing: bool) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        reservation: Reservation,
+        progress: Callable[[int], None],
+        *,
+        growing: bool,
+    ) -> None:
         self._admission = admission
         self._reservation = reservation
+        self._progress = progress
+        self._claimed = 0
         self._growing = growing
         self._loop = asyncio.get_running_loop()
         self._allowed = reservation.bytes
@@ -305,8 +321,8 @@ class Allowance:
         self._closed = False
 
     def claim(self, size: int) -> None:
-        """Announce that ``size`` bytes more of blocks are about to be written."""
-        missing = self._reservation.written + size - self._allowed
+        """Announce that ``size`` bytes more of blocks are to be written."""
+        missing = self._claimed + size - self._allowed
         if missing > 0:
             if not self._growing:
                 raise InvalidRequest(
@@ -318,6 +334,12 @@ class Allowance:
             if self._closed:
                 self._asking.cancel()
             self._allowed += self._asking.result()
+        self._claimed += size
+
+    def wrote(self, size: int) -> None:
+        """Tell that ``size`` bytes more of blocks are on the disk now."""
+        # First what a look at the disk may have missed, then what is no longer unwritten.
+        self._progress(size)
         self._reservation.written += size
 
     def close(self) -> None:
@@ -331,11 +353,12 @@ def _receive(
     ingest: Ingest, source: Source, allowance: Allowance, key: Key, terms: PutTerms
 ) -> tuple[FileEntry, ...]:
     if terms.archive:
-        return ingest.receive_tar(source, claim=allowance.claim)
+        return ingest.receive_tar(source, claim=allowance.claim, wrote=allowance.wrote)
     entry = ingest.receive_file(
         terms.file or key.last_segment,
         source,
         claim=allowance.claim,
+        wrote=allowance.wrote,
         length=terms.length,
         sha256=terms.sha256,
     )

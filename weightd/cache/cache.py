@@ -22,7 +22,7 @@ from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
 from weightd.cache.evictions import Evictions
-from weightd.cache.pinning import Pins
+from weightd.cache.pinning import Pins, told_in_time
 from weightd.cache.records import (
     Body,
     Contents,
@@ -39,6 +39,7 @@ from weightd.cache.records import (
 from weightd.cache.snapshot import take_snapshot
 from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed, ended
+from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.workers import Workers
 from weightd.errors import (
@@ -99,6 +100,7 @@ class WeightCache:
         self._checks = Checks(self._context, self._evictions)
         self._arrivals = Arrivals(self._context, self._admission, self._evictions, self._checks)
         self._sweep = Sweep(self._context, self._evictions)
+        self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
         self._accepting: asyncio.Task[None] | None = None
@@ -126,11 +128,12 @@ class WeightCache:
         history = await self._opened(HistoryDatabase, context.store.history_path)
         if history.lost is not None:
             log.warning("the order of eviction is not remembered: %s", history.lost)
-        recency = await context.workers.disk(history.load)
+        recency = await context.workers.housekeep(history.load)
         context.clock.not_before(start.latest(report, recency))
         superseded = start.enter(context, report, recency)
         self._foreign = tuple(report.foreign)
-        self._evictions.last_sequence = await context.workers.disk(history.last_eviction_sequence)
+        last = await context.workers.housekeep(history.last_eviction_sequence)
+        self._evictions.last_sequence = last
         self._arrivals.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
@@ -138,11 +141,8 @@ class WeightCache:
         for id in superseded:
             await self._evictions.mark_or_later(id)
         self._memory = Memory(context, self._evictions, history, recency)
-        self._history = history
         self._evictions.add_debris(report.debris)
-        if context.ledger.pins_known:
-            damaged = [one.generation for one in report.damaged]
-            context.tasks.spawn(self._evictions.let_damaged_go(damaged), "let damaged go")
+        self._evictions.add_damaged(report.damaged)
         self._upkeep = Upkeep(
             context,
             self._evictions,
@@ -151,6 +151,7 @@ class WeightCache:
             self._memory,
             self._sweep,
             self._admission,
+            self._trimming,
         )
         self._upkeep.start()
 
@@ -171,7 +172,7 @@ class WeightCache:
 
     async def _opened(self, make: Callable[P, D], /, *args: P.args, **kwargs: P.kwargs) -> D:
         """Open a database that `_shut` closes, even if this is cancelled meanwhile."""
-        opening = self._context.workers.disk(make, *args, **kwargs)
+        opening = self._context.workers.commit(make, *args, **kwargs)
         cancelled = await ended(opening)
         database = opening.result()
         self._databases.append(database)
@@ -182,6 +183,25 @@ class WeightCache:
     @property
     def state(self) -> State:
         return self._context.state
+
+    async def resize(self, capacity: int, min_free: int) -> None:
+        """Change the budget, in bytes; a smaller one evicts down, as far as nothing keeps it.
+
+        What is kept stays, and `Snapshot.over_budget_bytes` tells of it.  An
+        arrival under way that can no longer fit is refused at its next bytes.
+        A greater ``min_free`` holds some seconds later.  Raises IoError.
+        """
+        context = self._context
+        context.ledger.resize(capacity)
+        context.min_free = min_free
+        context.changed.notify()
+        if context.state != "starting":
+            await self._trimming.to_the_budget()
+
+    @property
+    def waiting(self) -> int:
+        """How many arrivals wait for room."""
+        return self._admission.waiting
 
     def drain(self) -> None:
         """Take nothing new from now on; what is under way goes on."""
@@ -361,7 +381,8 @@ class WeightCache:
     async def accept_loss(self) -> None:
         """Evict again, although pins were lost.  Without a loss it does nothing."""
         # Apart from the caller, whose cancellation would end the write with it.
-        await asyncio.shield(self._context.tasks.spawn(self._accept_loss(), "accept loss"))
+        accepting = self._context.tasks.spawn(self._accept_loss(), "accept loss")
+        await told_in_time(accepting, self._context.options.pin_timeout)
 
     async def _accept_loss(self) -> None:
         try:
@@ -373,6 +394,7 @@ class WeightCache:
         gone = self._context.ledger.accept_loss()
         self._context.changed.notify()
         await self._evictions.let_go(gone)
+        await self._evictions.let_damaged_go()
 
     async def _accept_later(self, seconds: float) -> None:
         while True:
@@ -412,12 +434,16 @@ class WeightCache:
         """
         if self._memory is None:
             raise Starting
-        await self._memory.flush()
         last = self._evictions.last_sequence
         since = max(0, last - limit) if after is None else after
-        page = await self._context.workers.disk(self._history.evictions, limit, since)
+        page = await self._memory.journal(limit, since)
         more = bool(page) and page[-1].sequence < last
         return page, page[-1].sequence if more else None
+
+    @property
+    def ailing(self) -> tuple[str, ...]:
+        """The loops of the cache's own that keep failing; none when it is well."""
+        return self._context.health.ailing
 
     def events(self, after: int | None = None) -> AsyncIterator[Event | None]:
         """What happens from ``after`` on; None stands for a while without anything."""

@@ -26,14 +26,18 @@ class Checks:
     def __init__(self, context: Context, evictions: Evictions) -> None:
         self._context = context
         self._evictions = evictions
+        self._checking: dict[Generation, asyncio.Task[None]] = {}
 
     async def current(self, key: Key) -> Generation | None:
         """The current generation of ``key``, its files seen not long ago.  Raises IoError."""
         await self._context.settled(key)
+        checked = None
         while (generation := self._context.ledger.current(key)) is not None:
-            if self.fresh(generation):
+            # However slow the disk: one that a check found whole is answered after that check.
+            if generation is checked or self.fresh(generation):
                 break
-            await self.check(generation)
+            checked = generation
+            await self._check_once(generation)
             await self._context.settled(key)
         return generation
 
@@ -55,6 +59,16 @@ class Checks:
         """Whether the last check is recent enough for a lookup to be answered at once."""
         age = self._context.clock.now() - self._context.models[generation.id].checked_at
         return age <= self._context.options.check_age
+
+    async def _check_once(self, generation: Generation) -> None:
+        """Check, or share the check that another lookup has under way."""
+        checking = self._checking.get(generation)
+        if checking is None:
+            checking = self._context.tasks.spawn(self.check(generation), "check files")
+            self._checking[generation] = checking
+            checking.add_done_callback(lambda _: self._checking.pop(generation))
+        # Whoever stops waiting leaves it to the others.
+        await asyncio.shield(checking)
 
     async def check(self, generation: Generation) -> None:
         """Look at the files; a damaged model is in the books no more afterwards.

@@ -6,6 +6,9 @@ await: between two awaits it is decided and booked at once, so no lock is needed
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,15 +16,20 @@ from typing import Final
 from weightd.cache.clock import Clock
 from weightd.cache.counters import Counters
 from weightd.cache.events import EventLog
+from weightd.cache.health import Health
 from weightd.cache.records import Record, State
 from weightd.cache.tasks import Signal, Tasks
 from weightd.cache.workers import Workers
+from weightd.errors import DiskFull, IoError
 from weightd.failpoints import Reach
-from weightd.ledger import Generation, Ledger, PolicyName, Room
+from weightd.ledger import Generation, Ledger, PolicyName, Room, disk_full
 from weightd.model import GenerationId, Key, Manifest
-from weightd.store import Process, Store, Use
+from weightd.store import NoSpace, Process, Store, Use
 
 NEVER: Final = float("-inf")
+
+ARRIVAL_BLOCKS: Final = 4
+"""Blocks that an arrival takes beside its content: a manifest and a few directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +42,18 @@ class Options:
     between two looks for use that the kernel knows, ``hurry_interval`` the same
     for what is in the way of somebody who waits;
     ``trim_interval`` is between two looks whether there is too much on the
-    disk; ``unlink_retry`` is how long what could not be unlinked is let be;
+    disk, ``look_apart`` between the two that must agree before anything goes for it;
+    ``seen_late`` is how late a filesystem may show as free what was unlinked;
+    ``overtake`` is how long one who does not wait may pass those who do;
+    ``unlink_retry`` is how long what could not be unlinked is let be;
     ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
     ``orphan_grace`` is how long a pin from before a reboot of the node stays;
     ``pins_per_uid`` is how many pins one user may have at the replica door.
     ``heartbeat`` is how long an event stream stays silent at most.
+    ``settle_timeout`` is how long a request waits for an eviction to be decided on disk,
+    ``pin_timeout`` for a pin to be on stable storage, ``answer_timeout`` a status for
+    the filesystem: a disk that hangs is answered as one that fails.
+    ``loop_pause`` is how long a loop that failed unexpectedly is let be.
     """
 
     transfers: int = 32
@@ -48,12 +63,19 @@ class Options:
     flush_interval: float = 3.0
     sweep_interval: float = 2.0
     hurry_interval: float = 0.5
-    trim_interval: float = 10.0
+    trim_interval: float = 5.0
+    look_apart: float = 2.0
+    seen_late: float = 1.0
+    overtake: float = 3.0
     unlink_retry: float = 5.0
     grant_timeout: float = 300.0
     heartbeat: float = 10.0
     accept_loss_after: float = 3600.0
     orphan_grace: float = 600.0
+    settle_timeout: float = 60.0
+    pin_timeout: float = 30.0
+    answer_timeout: float = 10.0
+    loop_pause: float = 5.0
     policy: PolicyName = "lru"
     pins_per_uid: int = 1024
 
@@ -75,6 +97,18 @@ class Model:
     checked_at: float = NEVER
     path: Path | None = None
     """Where it is handed out, once an answer had to say so."""
+
+
+class Progress:
+    """Bytes of content ever written, told by the threads that write them."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._telling = threading.Lock()
+
+    def wrote(self, size: int) -> None:
+        with self._telling:
+            self.total += size
 
 
 @dataclass(slots=True)
@@ -102,6 +136,8 @@ class Context:
     models: dict[GenerationId, Model] = field(default_factory=dict)
     publishing: set[Key] = field(default_factory=set)
     sightings: dict[GenerationId, Sighting] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+    health: Health = field(default_factory=Health)
 
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""
@@ -130,19 +166,53 @@ class Context:
         It takes as long as a seizure, so that no lookup answers a miss for a
         model that an eviction then leaves where it is.
         """
-        while self.ledger.leaving(key):
-            await self.changed.wait()
+        await self._until(lambda: not self.ledger.leaving(key))
 
     async def nothing_settles(self) -> None:
         """Wait until no generation is named as a victim that may still come back."""
-        while self.ledger.settling:
-            await self.changed.wait()
+        await self._until(lambda: not self.ledger.settling)
+
+    async def _until(self, settled: Callable[[], bool]) -> None:
+        seconds = self.options.settle_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                while not settled():
+                    await self.changed.wait()
+        except TimeoutError:
+            raise IoError(
+                call="move of evicted models to doomed/",
+                error=f"the disk did not do it within {seconds:g} s",
+            ) from None
 
     async def room(self) -> Room:
-        """What the filesystem has, and how much of it others use."""
+        """What the filesystem has, and how much of it others use.  Raises IoError."""
+        before = self.progress.total
         seen = await self.workers.disk(self.store.filesystem)
         usage = self.ledger.usage()
-        ours = usage.resident + usage.retired + usage.written + usage.doomed
+        # What was written during the look may be missing in it, and is not unwritten any more.
+        free = max(0, seen.free - (self.progress.total - before))
         return Room(
-            free=seen.free, min_free=self.min_free, others=max(0, seen.total - seen.free - ours)
+            free=free,
+            min_free=self.min_free,
+            others=max(0, seen.total - seen.free - usage.used),
+            overhead=(usage.arrivals + 1) * ARRIVAL_BLOCKS * self.store.block,
         )
+
+    async def settled_room(self) -> Room:
+        """The same, at an instant at which no victim may still come back.
+
+        Until then its bytes are taken for free, and a promise made of them
+        could not be kept.
+        """
+        while True:
+            await self.nothing_settles()
+            room = await self.room()
+            # Figures from before a seizure would take its victims' bytes for used or for free.
+            if not self.ledger.settling:
+                return room
+
+    async def no_space(self, size: int, error: NoSpace) -> DiskFull:
+        """What a full disk comes to for a caller who wanted ``size`` bytes.  Raises IoError."""
+        full = disk_full(size, await self.room())
+        full.add_note(str(error))
+        return full

@@ -17,12 +17,13 @@ from weightd.cache.tasks import completed
 from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
+from weightd.store import Damaged, NoSpace, SeizeRefused, Use
 from weightd.store import Doomed as DoomedDirectory
-from weightd.store import NoSpace, SeizeRefused, Use
 
 log = logging.getLogger(__name__)
 
 JOURNAL_PENDING_MAX: Final = 10_000
+GONE_PENDING_MAX: Final = 100_000
 
 
 class Evictions:
@@ -32,11 +33,16 @@ class Evictions:
         self._context = context
         self._doomed: asyncio.Queue[tuple[Remains, DoomedDirectory]] = asyncio.Queue()
         self.pending: list[Eviction] = []
-        self.gone: list[GenerationId] = []
+        self.gone: dict[GenerationId, None] = {}
+        """What was evicted since recency was written down, in order."""
         self.last_sequence = 0
         self._unmarked: set[GenerationId] = set()
         self.kept: set[GenerationId] = set()
         """Damaged directories that somebody pinned; of their digests only the start is known."""
+        self._damaged: dict[GenerationId, Remains] = {}
+        """What a start found damaged and is still in its place; named like ``kept``."""
+        self._making_way = asyncio.Lock()
+        self._stopping = False
 
     async def evict(
         self,
@@ -46,18 +52,23 @@ class Evictions:
     ) -> None:
         """Seize the victims and put them out of reach; ``reason`` None is no eviction but an end.
 
-        Raises SeizeRefused or an error of the disk; then all stand where they
+        Raises SeizeRefused, IoError or, for an arrival, DiskFull; then all stand where they
         stood, and the ``arrival`` they were to make room for has lost its
         promise.  Must not be cancelled half way: await it by `completed`.
         """
         ledger = self._context.ledger
         try:
-            moved = await self._context.workers.disk(
+            moved = await self._context.workers.seize(
                 self._context.store.doom, [victim.id for victim in victims]
             )
         except SeizeRefused as refused:
             await self._stand_again(victims, arrival, refused.refused)
             raise
+        except NoSpace as error:
+            await self._stand_again(victims, arrival, {})
+            if arrival is None:
+                raise refused_by_disk(error) from error
+            raise await self._context.no_space(arrival.bytes, error) from error
         except BaseException:
             await self._stand_again(victims, arrival, {})
             raise
@@ -67,7 +78,7 @@ class Evictions:
             self._note(victim, reason, None if arrival is None else arrival.key)
             self._context.models.pop(victim.id, None)
             self._context.sightings.pop(victim.id, None)
-            self.gone.append(victim.id)
+            self._forget(victim.id)
             self._doomed.put_nowait((victim, directory))
 
     def release(self, reservation: Reservation) -> None:
@@ -98,25 +109,28 @@ class Evictions:
             except SeizeRefused as refused:
                 log.info("%s stays on disk: %s", victim.id.key, refused)
                 stay.append(victim)
-            except (IoError, NoSpace) as error:
+            except IoError as error:
                 log.warning("%s stays on disk: %s", victim.id.key, error)
         return tuple(stay)
 
     async def mark(self, id: GenerationId) -> None:
-        """Make a retirement last.  Raises IoError or NoSpace; `mark_again` tries anew then."""
+        """Make a retirement last.  Raises IoError; `mark_again` tries anew then."""
         self._unmarked.add(id)
-        await self._context.workers.disk(self._context.store.mark_superseded, id)
+        try:
+            await self._context.workers.commit(self._context.store.mark_superseded, id)
+        except NoSpace as error:
+            raise refused_by_disk(error) from error
         self._unmarked.discard(id)
 
     async def mark_or_later(self, id: GenerationId) -> None:
-        """Make a retirement last, if need be later: a start does not fail for it."""
+        """Make a retirement last, if need be later: nothing else fails for it."""
         try:
             await self.mark(id)
-        except (IoError, NoSpace) as error:
+        except IoError as error:
             log.warning("the retirement of %s is not on disk yet: %s", id.key, error)
 
     async def mark_again(self) -> None:
-        """Make those retirements last that the disk refused.  Raises IoError or NoSpace."""
+        """Make those retirements last that the disk refused.  Raises IoError."""
         publishing = self._context.publishing
         for id in list(self._unmarked):
             generation = self._context.ledger.generation(id)
@@ -134,29 +148,62 @@ class Evictions:
     async def make_way(self, id: GenerationId) -> None:
         """Doom what stands in the place of ``id`` and is in no books: its manifest was damaged.
 
-        Raises InUse, IoError or NoSpace.
+        Raises InUse or IoError.
         """
-        key = str(id.key)
-        if any(kept.key == id.key and id.digest.startswith(kept.digest) for kept in self.kept):
-            raise InUse(key=key, reason="what is left of it is damaged, and pinned")
-        try:
-            moved = await self._context.workers.disk(self._context.store.doom, [id])
-        except SeizeRefused as refused:
-            raise InUse(key=key, reason=refused.refused[id].reason) from refused
-        self.add_debris(moved)
+        if any(_same_directory(kept, id) for kept in self.kept):
+            raise InUse(key=str(id.key), reason="what is left of it is damaged, and pinned")
+        async with self._making_way:
+            await self._move_away(id)
 
-    async def let_damaged_go(self, damaged: Iterable[GenerationId]) -> None:
-        """Doom what a start found damaged, as far as nobody uses it."""
-        for id in damaged:
+    def add_damaged(self, found: Iterable[Damaged]) -> None:
+        """Account for what a start found damaged: its bytes count like those of any remains."""
+        for one in found:
+            self._damaged[one.generation] = self._context.ledger.debris(one.bytes)
+
+    async def let_damaged_go(self) -> None:
+        """Doom what a start found damaged, as far as nobody has it; what stays is asked again."""
+        if not self._context.ledger.pins_known:
+            return
+        for id in list(self._damaged):
             try:
-                await self.make_way(id)
-            except (InUse, IoError, NoSpace) as error:
+                await completed(self._let_one_go(id))
+            except (InUse, IoError) as error:
                 log.warning("%s is damaged and stays on disk: %s", id.key, error)
+
+    async def _let_one_go(self, id: GenerationId) -> None:
+        async with self._making_way:
+            # Otherwise what stands there now is what made its way, and not damaged.
+            if id in self._damaged and id not in self.kept:
+                await self._move_away(id)
+
+    async def _move_away(self, id: GenerationId) -> None:
+        try:
+            moved = await self._context.workers.seize(self._context.store.doom, [id])
+        except SeizeRefused as refused:
+            raise InUse(key=str(id.key), reason=refused.refused[id].reason) from refused
+        except NoSpace as error:
+            raise refused_by_disk(error) from error
+        self._add_damaged(id, moved)
+
+    def _add_damaged(self, id: GenerationId, moved: Sequence[DoomedDirectory]) -> None:
+        """Journal a damaged directory that was moved away, and have it unlinked."""
+        known = next((one for one in self._damaged if _same_directory(one, id)), None)
+        if known is None:
+            self.add_debris(moved)
+            return
+        remains = self._damaged.pop(known)
+        self._journal(known, remains.bytes, "damage", 0.0, None)
+        for directory in moved:
+            self._doomed.put_nowait((remains, directory))
 
     def add_debris(self, debris: Sequence[DoomedDirectory]) -> None:
         """Account for what an earlier run left half done, and unlink it."""
         for directory in debris:
             self._doomed.put_nowait((self._context.ledger.debris(directory.bytes), directory))
+
+    def stop(self) -> None:
+        """Let the unlinking under way end where it is; a start goes on with it."""
+        self._stopping = True
 
     async def unlink_forever(self) -> None:
         """Unlink what is doomed, in order.
@@ -165,27 +212,39 @@ class Evictions:
         """
         while True:
             doomed, directory = await self._doomed.get()
-            await self._unlink(doomed, directory)
+            left = max(1, doomed.bytes)
+            try:
+                left = await self._unlink(doomed, directory)
+            finally:
+                # Also after what nobody expected: it must not be lost with the loop.
+                if left:
+                    self._again(doomed, directory)
+            if not left:
+                self._freed(doomed, None)
 
-    async def _unlink(self, doomed: Remains, directory: DoomedDirectory) -> None:
+    async def _unlink(self, doomed: Remains, directory: DoomedDirectory) -> int:
+        """Unlink what can be; the bytes left."""
         loop = asyncio.get_running_loop()
 
         def freed(size: int) -> None:
             loop.call_soon_threadsafe(self._freed, doomed, size)
+            if self._stopping:
+                raise _Stopped
 
         try:
             left = await self._context.workers.unlink(self._context.store.unlink, directory, freed)
+        except _Stopped:
+            return max(1, doomed.bytes)
         except (IoError, NoSpace) as error:
             log.warning("%s; its %d bytes stay counted", error, doomed.bytes)
-            left = doomed.bytes
-        else:
-            if left:
-                log.info("%d bytes of an evicted model are still open somewhere", left)
+            return max(1, doomed.bytes)
         if left:
-            again = self._context.options.unlink_retry
-            loop.call_later(again, self._doomed.put_nowait, (doomed, directory))
-        else:
-            self._freed(doomed, None)
+            log.info("%d bytes of an evicted model are still open somewhere", left)
+        return left
+
+    def _again(self, doomed: Remains, directory: DoomedDirectory) -> None:
+        again = self._context.options.unlink_retry
+        asyncio.get_running_loop().call_later(again, self._doomed.put_nowait, (doomed, directory))
 
     def _freed(self, doomed: Remains, size: int | None) -> None:
         self._context.ledger.freed(doomed, size)
@@ -218,19 +277,30 @@ class Evictions:
     def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
         if reason is None:
             return
+        idle = max(0.0, self._context.clock.now() - victim.generation.last_used)
+        self._journal(victim.id, victim.bytes, reason, idle, beneficiary)
+
+    def _journal(
+        self,
+        id: GenerationId,
+        size: int,
+        reason: EvictionReason,
+        idle: float,
+        beneficiary: Key | None,
+    ) -> None:
         now = self._context.clock.now()
         self.last_sequence += 1
         entry = Eviction(
             sequence=self.last_sequence,
-            key=victim.id.key,
-            digest=victim.id.digest,
-            bytes=victim.bytes,
+            key=id.key,
+            digest=id.digest,
+            bytes=size,
             reason=reason,
             at=now,
-            idle=max(0.0, now - victim.generation.last_used),
+            idle=idle,
             beneficiary=beneficiary,
         )
-        self._context.counters.evicted(victim.id, victim.bytes, reason, now)
+        self._context.counters.evicted(id, size, reason, now)
         self.pending.append(entry)
         del self.pending[:-JOURNAL_PENDING_MAX]
         self._context.events.tell(
@@ -241,3 +311,24 @@ class Evictions:
             reason=reason,
             beneficiary=None if beneficiary is None else str(beneficiary),
         )
+
+    def _forget(self, id: GenerationId) -> None:
+        """Have its recency forgotten; beyond the bound the next start does it."""
+        self.gone.pop(id, None)
+        self.gone[id] = None
+        if len(self.gone) > GONE_PENDING_MAX:
+            del self.gone[next(iter(self.gone))]
+
+
+class _Stopped(Exception):
+    """The cache ends: what is not unlinked yet stays for the next start."""
+
+
+def _same_directory(damaged: GenerationId, id: GenerationId) -> bool:
+    """Whether ``id`` stands where ``damaged`` does, of whose digest only the start is known."""
+    return damaged.key == id.key and id.digest.startswith(damaged.digest)
+
+
+def refused_by_disk(error: NoSpace) -> IoError:
+    """A full disk that refused to move or mark something: no bytes were wanted of it."""
+    return IoError(call=error.call, error=error.error)

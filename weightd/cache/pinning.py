@@ -52,7 +52,7 @@ class Pins:
         """
         now = self._context.clock.now()
         unreadable = {one.generation for one in damaged}
-        for stored in await self._context.workers.disk(self._database.load):
+        for stored in await self._context.workers.commit(self._database.load):
             pin = stored.pin
             digest = pin.generation.digest[:DIRECTORY_DIGITS]
             broken = GenerationId(pin.generation.key, digest)
@@ -94,7 +94,10 @@ class Pins:
         self._context.changed.notify()
         kept = self._database.put(pinning.pin, self._boot_id)
         # A caller that goes away leaves a pin that it was not told of: the safe side.
-        await asyncio.shield(self._context.tasks.spawn(self._take(pinning, kept), "pin"))
+        await told_in_time(
+            self._context.tasks.spawn(self._take(pinning, kept), "pin"),
+            self._context.options.pin_timeout,
+        )
         return PinOutcome(record, pinning.pin, pinning.created)
 
     def _must_own(self, holder: str, key: Key, uid: int) -> None:
@@ -120,7 +123,10 @@ class Pins:
         forgotten = [(pin, self._database.remove(pin.holder, pin.generation)) for pin in pins]
         if doomed:
             self._context.tasks.spawn(self._evictions.let_go(doomed), "let go")
-        await asyncio.shield(self._context.tasks.spawn(self._end(forgotten), "unpin"))
+        await told_in_time(
+            self._context.tasks.spawn(self._end(forgotten), "unpin"),
+            self._context.options.pin_timeout,
+        )
 
     def views(self) -> list[PinView]:
         """Every pin."""
@@ -212,3 +218,15 @@ class Pins:
             holder=pin.holder,
             **more,
         )
+
+
+async def told_in_time(writing: asyncio.Task[None], seconds: float) -> None:
+    """Wait for a write, which goes on whoever stops waiting for it.
+
+    Raises StateUnwritable, also when the disk hangs.  What is written later
+    stands all the same: a pin that nobody was told of is the safe side.
+    """
+    done, _ = await asyncio.wait([writing], timeout=seconds)
+    if not done:
+        raise StateUnwritable(error=f"no answer from the disk within {seconds:g} s")
+    await writing

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from weightd.cache.context import Context
 from weightd.cache.records import FilesystemFigures, Snapshot
+from weightd.errors import IoError
+from weightd.store import Filesystem
 
 
 async def take_snapshot(
     context: Context, *, foreign: tuple[str, ...], started_at: float, waiting: int
 ) -> Snapshot:
     """Ask the filesystem, then copy the books.  Raises IoError."""
-    room = await context.room()
-    overhead = await context.workers.disk(context.store.overhead)
-    filesystem = await context.workers.disk(context.store.filesystem)
+    overhead, filesystem = await _seen(context)
     usage, counters, ledger = context.ledger.usage(), context.counters, context.ledger
     pinned = [pin.since for one in ledger.generations() for pin in one.pins.values()]
     return Snapshot(
@@ -29,12 +31,13 @@ async def take_snapshot(
         pinned_bytes=usage.pinned,
         evictable_bytes=usage.evictable,
         free_bytes=usage.free,
+        over_budget_bytes=usage.over_budget,
         overhead_bytes=overhead,
         filesystem=FilesystemFigures(
             total=filesystem.total,
             free=filesystem.free,
             min_free=context.min_free,
-            others=max(0, room.others - overhead),
+            others=max(0, filesystem.total - filesystem.free - usage.used - overhead),
         ),
         models=usage.models,
         retired_models=usage.retired_models,
@@ -61,3 +64,16 @@ async def take_snapshot(
         admission_wait_seconds=counters.admission_seconds.figures(),
         put_seconds=counters.put_seconds.figures(),
     )
+
+
+async def _seen(context: Context) -> tuple[int, Filesystem]:
+    """Overhead and filesystem, each asked once.  Raises IoError, also when the disk hangs."""
+    seconds = context.options.answer_timeout
+    try:
+        async with asyncio.timeout(seconds):
+            overhead = await context.workers.disk(context.store.overhead)
+            return overhead, await context.workers.disk(context.store.filesystem)
+    except TimeoutError:
+        raise IoError(
+            call=f"statvfs of {context.store.root}", error=f"no answer within {seconds:g} s"
+        ) from None

@@ -9,8 +9,10 @@ looked at more often.  An eviction asks again in any case.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from weightd.cache.context import Context, Sighting
@@ -26,6 +28,12 @@ BATCH: Final = 32
 SECONDS_PER_SWEEP: Final = 0.1
 """How long one sweep looks; where models are many, several go by until all were seen."""
 
+SEARCH_AGAIN: Final = 2.0
+SEARCH_AGAIN_MAX: Final = 300.0
+"""Seconds until a search for the process behind a use is repeated, doubled each time."""
+
+log = logging.getLogger(__name__)
+
 
 class Sweep:
     """Keeps the ledger's marks of use, and what is known of each use."""
@@ -35,28 +43,57 @@ class Sweep:
         self._evictions = evictions
         self._round: list[GenerationId] = []
         self._round_began: float | None = None
+        self._round_whole = True
+        self._searches: dict[GenerationId, tuple[float, float]] = {}
+        """When to search for a nameless use's process again, and how long it was let be."""
         self.completed_at: float | None = None
         """When the last complete round began: nothing told here is older."""
 
     async def sweep(self) -> None:
-        """Look at the next models of the round.  Raises IoError."""
+        """Look at the next models of the round."""
         until = time.monotonic() + SECONDS_PER_SWEEP
         if not self._round:
-            self._round_began = self._context.clock.now()
+            self._round_began, self._round_whole = self._context.clock.now(), True
             self._round = [one.id for one in self._context.ledger.generations()]
         while self._round and time.monotonic() < until:
             batch = self._round[-BATCH:]
             del self._round[-BATCH:]
-            await self._look(batch)
-        if not self._round:
+            self._round_whole &= await self._look(batch)
+        if not self._round and self._round_whole:
             self.completed_at = self._round_began
-        await self._name()
 
     async def look_again(self) -> None:
-        """Look at what was in use, for those who wait for it to end.  Raises IoError."""
+        """Look at what was in use, for those who wait for it to end."""
         used = [one.id for one in self._context.ledger.generations() if one.in_use]
         for first in range(0, len(used), BATCH):
             await self._look(used[first : first + BATCH])
+
+    async def name(self) -> None:
+        """Find the processes behind those uses of which none is known.  Raises IoError."""
+        await self._drop_gone()
+        sightings, now = self._context.sightings, self._context.clock.now()
+        for id in self._searches.keys() - sightings.keys():
+            del self._searches[id]
+        nameless = {
+            id: seen.use
+            for id, seen in sightings.items()
+            if seen.process is None and self._searches.get(id, (now, 0.0))[0] <= now
+        }
+        if not nameless:
+            return
+        store = self._context.store
+        named = await self._context.workers.housekeep(store.name_processes, nameless)
+        for id, sight in named.items():
+            seen = sightings.get(id)
+            if seen is None or seen.process is not None:
+                continue
+            if sight.process is not None and seen.use == sight.use:
+                sightings[id] = replace(seen, process=sight.process)
+                self._searches.pop(id, None)
+            else:
+                waited = self._searches.get(id, (0.0, SEARCH_AGAIN / 2))[1]
+                pause = min(2 * waited, SEARCH_AGAIN_MAX)
+                self._searches[id] = (self._context.clock.now() + pause, pause)
 
     def views(self) -> list[PinView]:
         """Every hold and use that is known."""
@@ -78,18 +115,22 @@ class Sweep:
             )
         return views
 
-    async def _look(self, ids: Sequence[GenerationId]) -> None:
+    async def _look(self, ids: Sequence[GenerationId]) -> bool:
+        """Look at some, and book it; answer whether all of them could be looked at."""
         # weightd's own reader would look like a replica.
         ids = [id for id in ids if self._readers(id) == 0]
-        uses = await self._context.workers.disk(self._context.store.look, ids)
+        looked = await self._context.workers.seize(self._context.store.look, ids)
+        for id, reason in looked.failed.items():
+            log.warning("whether %s is in use is not known: %s", id.key, reason)
         changed = False
         for id in ids:
             generation = self._context.ledger.generation(id)
-            if generation is None or generation.readers:
+            if generation is None or generation.readers or id in looked.failed:
                 continue
-            changed |= self._note(generation, uses.get(id))
+            changed |= self._note(generation, looked.uses.get(id))
         if changed:
             self._context.changed.notify()
+        return not looked.failed
 
     def _readers(self, id: GenerationId) -> int:
         generation = self._context.ledger.generation(id)
@@ -103,6 +144,7 @@ class Sweep:
             sightings.pop(generation.id, None)
         elif known is None or known.use.kind != use.kind:
             sightings[generation.id] = Sighting(use, self._context.clock.now())
+            self._searches.pop(generation.id, None)
         if generation.in_use == (use is not None):
             return False
         gone = self._context.ledger.mark_use(generation.id, use is not None)
@@ -110,14 +152,13 @@ class Sweep:
             self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
         return True
 
-    async def _name(self) -> None:
-        """Find the processes behind those uses of which none is known."""
+    async def _drop_gone(self) -> None:
+        """Forget processes that are gone: another one has the use that is still seen."""
         sightings = self._context.sightings
-        nameless = {id: seen.use for id, seen in sightings.items() if seen.process is None}
-        if not nameless:
+        seen = {id: one.process for id, one in sightings.items() if one.process is not None}
+        if not seen:
             return
-        named = await self._context.workers.disk(self._context.store.name_processes, nameless)
-        for id, sight in named.items():
-            seen = sightings.get(id)
-            if seen is not None and sight.process is not None:
-                sightings[id] = Sighting(seen.use, seen.since, sight.process)
+        for id in await self._context.workers.housekeep(self._context.store.gone, seen):
+            now = sightings.get(id)
+            if now is not None and now.process == seen[id]:
+                sightings[id] = replace(now, process=None)

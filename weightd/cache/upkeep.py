@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
@@ -15,7 +16,7 @@ from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed
 from weightd.cache.trimming import Trimming
 from weightd.errors import IoError
-from weightd.model import GenerationId
+from weightd.model import Eviction, GenerationId
 from weightd.store import HistoryDatabase, NoSpace, Recency
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,10 @@ class Memory:
         self._database = database
         self._sequence = max((entry.sequence for entry in known.values()), default=0)
         self._written = {id: (entry.last_used, entry.hits) for id, entry in known.items()}
+        for id in known:
+            # Evicted in an earlier run, and not forgotten then.
+            if context.ledger.generation(id) is None:
+                evictions.gone[id] = None
         # Two at once would each take off the journal what the other wrote.
         self._flushing = asyncio.Lock()
 
@@ -48,6 +53,22 @@ class Memory:
         async with self._flushing:
             await completed(self._flush())
 
+    async def journal(self, limit: int, after: int) -> list[Eviction]:
+        """At most ``limit`` evictions after sequence ``after``, oldest first.
+
+        What could not be written down yet is among them.
+        """
+        stored: list[Eviction] = []
+        try:
+            async with asyncio.timeout(self._context.options.answer_timeout):
+                call = self._database.evictions
+                stored = await self._context.workers.housekeep(call, limit, after)
+        except (IoError, TimeoutError) as error:
+            log.warning("the journal of evictions cannot be read: %r", error)
+        last = stored[-1].sequence if stored else after
+        pending = [entry for entry in self._evictions.pending if entry.sequence > last]
+        return [*stored, *pending][:limit]
+
     async def _flush(self) -> None:
         used = {}
         for generation in self._context.ledger.idle_first():
@@ -58,7 +79,7 @@ class Memory:
         journal, gone = list(self._evictions.pending), list(self._evictions.gone)
         forgotten = [id for id in gone if self._context.ledger.generation(id) is None]
         if used or journal or forgotten:
-            await self._context.workers.disk(self._database.flush, used, forgotten, journal)
+            await self._context.workers.housekeep(self._database.flush, used, forgotten, journal)
         for id in forgotten:
             self._written.pop(id, None)
         self._written.update((id, (entry.last_used, entry.hits)) for id, entry in used.items())
@@ -67,7 +88,8 @@ class Memory:
         self._evictions.pending[:] = [
             entry for entry in self._evictions.pending if entry.sequence > written
         ]
-        del self._evictions.gone[: len(gone)]
+        for id in gone:
+            self._evictions.gone.pop(id, None)
 
 
 class Upkeep:
@@ -82,6 +104,7 @@ class Upkeep:
         memory: Memory,
         sweep: Sweep,
         admission: Admission,
+        trimming: Trimming,
     ) -> None:
         self._context = context
         self._evictions = evictions
@@ -90,27 +113,33 @@ class Upkeep:
         self._memory = memory
         self._sweep = sweep
         self._admission = admission
-        self._trimming = Trimming(context, evictions)
+        self._trimming = trimming
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Start the loops."""
         options = self._context.options
-        loops = {
-            "unlink": self._evictions.unlink_forever(),
-            "lapse": self._lapse_forever(),
-            "flush": _every(options.flush_interval, self._memory.flush),
-            "check": _every(options.check_interval, self._checks.check_all, at_once=True),
-            "sweep": _every(options.sweep_interval, self._sweep.sweep),
-            "hurry": _every(options.hurry_interval, self._hurry),
-            "trim": _every(options.trim_interval, self._trimming.trim, at_once=True),
-            "mark": _every(options.trim_interval, self._evictions.mark_again),
+        loops: dict[str, Callable[[], Awaitable[None]]] = {
+            "unlink": self._evictions.unlink_forever,
+            "lapse": self._lapse_forever,
+            "flush": partial(_every, options.flush_interval, self._memory.flush),
+            "check": partial(_every, options.check_interval, self._checks.check_all, at_once=True),
+            "sweep": partial(_every, options.sweep_interval, self._sweep.sweep),
+            "name": partial(_every, options.sweep_interval, self._sweep.name),
+            "hurry": partial(_every, options.hurry_interval, self._hurry),
+            "trim": partial(_every, options.trim_interval, self._trimming.trim, at_once=True),
+            "mark": partial(_every, options.trim_interval, self._evictions.mark_again),
+            "let damaged go": partial(
+                _every, options.trim_interval, self._evictions.let_damaged_go, at_once=True
+            ),
         }
         for name, loop in loops.items():
-            self._loops.append(self._context.tasks.spawn(loop, name))
+            work = supervised(name, loop, self._context)
+            self._loops.append(self._context.tasks.spawn(work, name))
 
     def stop(self) -> None:
         """End the loops; `Tasks.finish` waits for them."""
+        self._evictions.stop()
         for loop in self._loops:
             loop.cancel()
 
@@ -123,6 +152,17 @@ class Upkeep:
         ledger = self._context.ledger
         if self._admission.waiting or ledger.usage().retired_models:
             await self._sweep.look_again()
+
+
+async def supervised(name: str, loop: Callable[[], Awaitable[None]], context: Context) -> None:
+    """Run a loop; one that ends with what nobody expected is said, and begun again."""
+    while True:
+        try:
+            await loop()
+        except Exception:
+            context.health.failed(name)
+            log.exception("the loop %r failed; this is a bug, and it goes on after a pause", name)
+        await asyncio.sleep(context.options.loop_pause)
 
 
 async def _every(

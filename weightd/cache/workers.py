@@ -1,9 +1,17 @@
 """The threads that touch the disk, so that the event loop never does.
 
-Three pools, so that none waits behind another's long work: short calls
-(stat, publish, rename), transfers (one thread for as long as a body arrives),
-and unlinking (one thread: deleting large files in parallel only slows down
-those who read).
+A pool for each kind of work, so that none waits behind another's: reads, which
+every lookup needs, never stand behind a flush, nor behind a search of /proc.
+
+- ``disk``: reads and stat calls; a few threads.
+- ``seize``: locks and leases, of evictions and of looks.  One thread: two
+  seizures at once would see each other's descriptors.
+- ``commit``: what flushes, such as publications and marks.  One thread.
+- ``housekeep``: what is slow and urgent to nobody, such as searching /proc and
+  writing down recency.  One thread.
+- ``transfer``: one thread for as long as a body arrives.
+- ``unlink``: one thread; deleting large files in parallel only slows down
+  those who read.
 """
 
 from __future__ import annotations
@@ -20,14 +28,35 @@ T = TypeVar("T")
 class Workers:
     """The cache's thread pools; ``transfers`` bounds the bodies under way."""
 
-    def __init__(self, transfers: int, short: int = 4) -> None:
-        self._short = ThreadPoolExecutor(short, thread_name_prefix="weightd-disk")
+    def __init__(self, transfers: int, reads: int = 4) -> None:
+        self._reads = ThreadPoolExecutor(reads, thread_name_prefix="weightd-disk")
+        self._seizures = ThreadPoolExecutor(1, thread_name_prefix="weightd-seize")
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="weightd-commit")
+        self._housekeeping = ThreadPoolExecutor(1, thread_name_prefix="weightd-housekeeping")
         self._transfers = ThreadPoolExecutor(transfers, thread_name_prefix="weightd-transfer")
         self._unlinks = ThreadPoolExecutor(1, thread_name_prefix="weightd-unlink")
 
     def disk(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """Run a short call."""
-        return self._run(self._short, call, *args, **kwargs)
+        """Run a call that reads and is short."""
+        return self._run(self._reads, call, *args, **kwargs)
+
+    def seize(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run a call that takes locks and leases."""
+        return self._run(self._seizures, call, *args, **kwargs)
+
+    def commit(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run a call that changes directories and flushes them."""
+        return self._run(self._commits, call, *args, **kwargs)
+
+    def housekeep(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run a call that is slow, and that no request waits for long."""
+        return self._run(self._housekeeping, call, *args, **kwargs)
 
     def transfer(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -43,7 +72,14 @@ class Workers:
 
     def close(self) -> None:
         """Wait for what runs, and end the threads.  Blocks; call it when nothing runs."""
-        for pool in (self._short, self._transfers, self._unlinks):
+        for pool in (
+            self._reads,
+            self._seizures,
+            self._commits,
+            self._housekeeping,
+            self._transfers,
+            self._unlinks,
+        ):
             pool.shutdown()
 
     @staticmethod

@@ -8,16 +8,18 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import uvloop
 
-from weightd.api import Desk, Limits, create_app
+from weightd.api import Desk, Limits
 from weightd.cache import Options, WeightCache
 from weightd.cache.records import Snapshot
 from weightd.daemon.banner import Whereabouts, banner, notes
-from weightd.daemon.door import Door
+from weightd.daemon.door import Door, connections_limit
+from weightd.daemon.limits import raise_open_files
 from weightd.daemon.listeners import UnixDoor, open_tcp, open_unix
 from weightd.daemon.logs import set_up_logging
 from weightd.daemon.notify import notify
@@ -35,6 +37,9 @@ _LAST_ANSWERS: Final = 2.0
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
+REPLICA_MODE: Final = 0o666
+"""Whoever connects there is asked for by the kernel, so everybody may."""
+
 Announce = Callable[[str], None]
 
 
@@ -45,6 +50,7 @@ def serve(settings: Settings, budget: Budget, announce: Announce) -> None:
     Raises StartRefused with every reason.
     """
     set_up_logging(settings.log_format, settings.log_level)
+    raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_live(settings, budget, announce))
 
@@ -54,7 +60,8 @@ async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
     signals.watch()
     reach = _reach()
     with ExitStack() as held:
-        store, admin, listener = _take_places(settings, reach, held)
+        store, places = _take_places(settings, reach, held)
+        log.info("starting on %s", settings.root)
         cache = WeightCache(
             store,
             capacity=budget.capacity,
@@ -63,14 +70,14 @@ async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
             options=Options(transfers=settings.puts_limit, policy=settings.policy),
             reach=reach,
         )
-        doors = _doors(settings, cache, admin, listener)
+        doors = _doors(settings, cache, places)
         async with AsyncExitStack() as life:
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
             await life.enter_async_context(_answering(doors, signals.stop))
             await _start(cache)
             snapshot = await cache.snapshot()
-            _announce(_whereabouts(settings, snapshot, listener), settings, announce)
+            _announce(_whereabouts(settings, snapshot, places.listener), settings, announce)
             notify("READY=1")
             await signals.stop.wait()
             notify("STOPPING=1")
@@ -88,12 +95,19 @@ async def _start(cache: WeightCache) -> None:
 # -- Places: the root and the sockets ----------------------------------------------
 
 
-def _take_places(
-    settings: Settings, reach: Reach, held: ExitStack
-) -> tuple[Store, UnixDoor, socket.socket | None]:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the doors are; those that are off are None."""
+
+    admin: UnixDoor
+    replica: UnixDoor | None
+    listener: socket.socket | None
+
+
+def _take_places(settings: Settings, reach: Reach, held: ExitStack) -> tuple[Store, Places]:
     """Take root and sockets, or tell everything that is in the way of any of them."""
     problems: list[str] = []
-    store = admin = listener = None
+    store = None
     try:
         store = held.enter_context(
             Store.open(
@@ -105,9 +119,25 @@ def _take_places(
         )
     except RootUnusable as error:
         problems.append(str(error))
+    places = _take_doors(settings, held, problems)
+    if store is None or places is None:
+        raise StartRefused(*problems)
+    return store, places
+
+
+def _take_doors(settings: Settings, held: ExitStack, problems: list[str]) -> Places | None:
+    """Bind every socket; None when any cannot be, for reasons that are added to ``problems``."""
+    before = len(problems)
+    admin = replica = listener = None
     try:
         admin = open_unix(settings.socket, settings.socket_mode, settings.socket_group)
         held.callback(admin.close)
+    except StartRefused as error:
+        problems.extend(error.problems)
+    try:
+        if settings.replica_socket is not None:
+            replica = open_unix(settings.replica_socket, REPLICA_MODE, None, "replica_socket")
+            held.callback(replica.close)
     except StartRefused as error:
         problems.extend(error.problems)
     try:
@@ -115,9 +145,9 @@ def _take_places(
             listener = held.enter_context(open_tcp(settings.listen))
     except StartRefused as error:
         problems.extend(error.problems)
-    if problems or store is None or admin is None:
-        raise StartRefused(*problems)
-    return store, admin, listener
+    if admin is None or len(problems) > before:
+        return None
+    return Places(admin, replica, listener)
 
 
 def _reach() -> Reach:
@@ -130,18 +160,22 @@ def _reach() -> Reach:
 # -- Doors ---------------------------------------------------------------------------
 
 
-def _doors(
-    settings: Settings, cache: WeightCache, admin: UnixDoor, listener: socket.socket | None
-) -> list[Door]:
+def _doors(settings: Settings, cache: WeightCache, places: Places) -> list[Door]:
     """One server per socket, over one desk, so that limits hold over all of them."""
-    limits = Limits(puts=settings.puts_limit, idle_timeout=settings.idle_timeout)
+    limits = Limits(
+        puts=settings.puts_limit,
+        connections=connections_limit(),
+        idle_timeout=settings.idle_timeout,
+    )
     desk = Desk(cache, limits)
-    where = f"the admin socket ({admin.path})"
-    doors = [Door(create_app(desk, "admin", admin=where), admin.socket)]
-    if settings.listen is not None and listener is not None:
+    where = f"the admin socket ({places.admin.path})"
+    doors = [Door(desk, "admin", places.admin.socket, where)]
+    if places.replica is not None:
+        doors.append(Door(desk, "replica", places.replica.socket, where))
+    if settings.listen is not None and places.listener is not None:
         # Without a token only a listener that the network cannot reach shows what is here.
         kind: Final = "read-only" if settings.listen.loopback else "public"
-        doors.append(Door(create_app(desk, kind, admin=where), listener))
+        doors.append(Door(desk, kind, places.listener, where))
     return doors
 
 
@@ -175,6 +209,7 @@ def _whereabouts(
     return Whereabouts(
         root=snapshot.root,
         socket=settings.socket,
+        replica_socket=settings.replica_socket,
         listener=address,
         capacity=snapshot.capacity_bytes,
         min_free=snapshot.filesystem.min_free,
@@ -182,6 +217,8 @@ def _whereabouts(
         resident=snapshot.resident_bytes,
         foreign=snapshot.foreign,
         system_disk=on_system_disk(snapshot.root),
+        filesystem_total=snapshot.filesystem.total,
+        others=snapshot.filesystem.others,
     )
 
 

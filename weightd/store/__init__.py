@@ -9,7 +9,7 @@ from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, Se
 from weightd.store.history_database import HistoryDatabase, Recency
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
-from weightd.store.look import Sight
+from weightd.store.look import Looked, Sight
 from weightd.store.pin_database import Loss, PinDatabase, StoredPin
 from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
@@ -27,6 +27,7 @@ __all__ = [
     "Found",
     "HistoryDatabase",
     "Ingest",
+    "Looked",
     "Loss",
     "NoSpace",
     "PinDatabase",

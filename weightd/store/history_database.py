@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, cast
 
-from weightd.errors import InvalidKey, IoError
+from weightd.errors import InvalidKey, IoError, RootUnusable
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import database
 from weightd.store.faults import NoSpace, reported
@@ -55,7 +55,7 @@ class HistoryDatabase:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or begin the database.  Raises RootUnusable for a newer schema."""
+        """Open or begin the database; one of a newer schema is set aside like a damaged one."""
         self.lost: str | None = None
         self._path = path
         self._using = threading.Lock()
@@ -139,6 +139,9 @@ class HistoryDatabase:
             if database.is_damage(error):
                 return self._begin_anew(str(error))
             return self._in_memory(str(error))
+        except RootUnusable as error:
+            # A rollback must not fail for what is disposable.
+            return self._begin_anew(str(error))
         except IoError as error:
             return self._in_memory(error.error)
 

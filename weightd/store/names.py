@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from weightd.store import descriptors
+
 FILES_MAX: Final = 100_000
 NAME_BYTES_MAX: Final = 16 << 20
 """Bounds what the names of one model cost in memory and in its manifest."""
@@ -16,6 +18,8 @@ class Names:
         self._files: set[str] = set()
         self._directories: set[str] = set()
         self._bytes = 0
+        # What could never be seized could never be evicted: one descriptor is the directory's.
+        self._most = min(FILES_MAX, descriptors.most() - 1)
 
     def add_file(self, path: str) -> str | None:
         """Take a file's path; its directories are implied."""
@@ -49,9 +53,17 @@ class Names:
         return None
 
     def _count(self, path: str) -> str | None:
-        self._bytes += len(path)
-        if len(self._files) + len(self._directories) > FILES_MAX:
-            return f"there are more than {FILES_MAX} files and directories"
+        self._bytes += len(path.encode())
+        if len(self._files) + len(self._directories) > self._most:
+            return f"there are more than {self._most} files and directories" + self._because()
         if self._bytes > NAME_BYTES_MAX:
             return f"the names have more than {NAME_BYTES_MAX} bytes together"
         return None
+
+    def _because(self) -> str:
+        if self._most == FILES_MAX:
+            return ""
+        return (
+            f"; evicting more would pass the {descriptors.limit()} files that this daemon may "
+            "have open (LimitNOFILE), which can be raised"
+        )

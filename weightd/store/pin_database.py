@@ -10,6 +10,7 @@ that creates it on, so that a restart does not take the empty table for no pins.
 
 from __future__ import annotations
 
+import logging
 import queue
 import sqlite3
 import threading
@@ -22,6 +23,8 @@ from weightd.failpoints import Reach, unarmed
 from weightd.model import GenerationId, Key, Pin, parse_holder, parse_sha256
 from weightd.store import database
 from weightd.store.faults import PinsLost, reported
+
+log = logging.getLogger(__name__)
 
 SCHEMA_VERSION: Final = 1
 GROUP_MAX: Final = 1000
@@ -164,12 +167,25 @@ class PinDatabase:
 
     def _write(self) -> None:
         while (group := self._next_group()) is not None:
-            failure = self._commit(group)
-            for operation in group:
+            # Who stopped waiting has changed the books all the same, so it is written too; from
+            # here on nobody can cancel what is about to be answered.
+            waiting = [one.done for one in group if one.done.set_running_or_notify_cancel()]
+            failure = self._committed(group)
+            for done in waiting:
                 if failure is None:
-                    operation.done.set_result(None)
+                    done.set_result(None)
                 else:
-                    operation.done.set_exception(failure)
+                    done.set_exception(failure)
+
+    def _committed(self, group: list[_Operation]) -> StateUnwritable | None:
+        try:
+            return self._commit(group)
+        except Exception as error:
+            # Whatever it is: the thread lives, and those who wait are told.
+            log.error("a pin could not be written; this is a bug", exc_info=error)
+            with self._using:
+                self._roll_back()
+            return StateUnwritable(error=repr(error))
 
     def _next_group(self) -> list[_Operation] | None:
         """What is queued, at least one; None when closed and all is written."""

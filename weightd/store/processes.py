@@ -30,19 +30,46 @@ class Process(NamedTuple):
     name: str
 
 
-def lockers(inodes: Collection[Inode]) -> dict[Inode, Process]:
-    """For each of ``inodes`` a process that has a `flock` on it."""
-    found: dict[Inode, Process] = {}
+class Flock(NamedTuple):
+    """A `flock` that somebody has; ``pid`` is 0 where its owner is not to be seen.
+
+    ``inode`` is numbered as the kernel's own tables do it, whose device is on
+    some filesystems not the one that ``stat`` tells.
+    """
+
+    pid: int
+    exclusive: bool
+    inode: Inode
+
+
+def flocks() -> list[Flock]:
+    """Every `flock` that shows here; those of other pid namespaces need not."""
+    found = []
     for line in _lines("/proc/locks"):
         # 1: FLOCK  ADVISORY  READ 1234 fd:00:5678 0 EOF; a lock that waits has a "->" more.
         words = line.split()
-        if len(words) != 8 or words[1] != "FLOCK":
-            continue
-        major, minor, number = words[5].split(":")
-        inode = Inode(os.makedev(int(major, 16), int(minor, 16)), int(number))
-        if inode in inodes and int(words[4]) > 0:
-            found.setdefault(inode, _process(int(words[4])))
+        if len(words) == 8 and words[1] == "FLOCK":
+            major, minor, number = words[5].split(":")
+            inode = Inode(os.makedev(int(major, 16), int(minor, 16)), int(number))
+            found.append(Flock(max(0, int(words[4])), words[3] == "WRITE", inode))
     return found
+
+
+def lockers(locks: Collection[Flock], inodes: Collection[Inode]) -> dict[Inode, Process]:
+    """For each of ``inodes`` a process that has one of the ``locks`` on it."""
+    found: dict[Inode, Process] = {}
+    for lock in locks:
+        if lock.inode in inodes and lock.inode not in found and lock.pid:
+            process = _process(lock.pid)
+            # Who took it may be gone, and a child of his have it now.
+            if process is not None:
+                found[lock.inode] = process
+    return found
+
+
+def alive(process: Process) -> bool:
+    """Whether the process is still there under the name it had."""
+    return _process(process.pid) == process
 
 
 def users(inodes: Collection[Inode]) -> dict[Inode, Process]:
@@ -53,8 +80,8 @@ def users(inodes: Collection[Inode]) -> dict[Inode, Process]:
         if time.monotonic() > deadline or len(found) == len(inodes):
             break
         for inode in (*_mapped(pid), *_open(pid)):
-            if inode in inodes and inode not in found:
-                found[inode] = _process(pid)
+            if inode in inodes and inode not in found and (process := _process(pid)) is not None:
+                found[inode] = process
     return found
 
 
@@ -88,8 +115,10 @@ def _open(pid: int) -> Iterator[Inode]:
         yield Inode(status.st_dev, status.st_ino)
 
 
-def _process(pid: int) -> Process:
-    return Process(pid, next(_lines(f"/proc/{pid}/comm"), "?"))
+def _process(pid: int) -> Process | None:
+    """The process of that number, None when it is gone."""
+    name = next(_lines(f"/proc/{pid}/comm"), None)
+    return None if name is None else Process(pid, name)
 
 
 def _lines(path: str) -> Iterator[str]:

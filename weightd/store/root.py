@@ -105,8 +105,20 @@ def _open_root(path: Path) -> int:
         )
     if path.exists() and not path.is_dir():
         raise RootUnusable(f"{path} is not a directory; set the root to one, or move it away")
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _make(path)
     return os.open(path, tree.DIRECTORY_FLAGS)
+
+
+def _make(path: Path) -> None:
+    """Make ``path`` and what is missing above it, each on stable storage in its parent."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o755, exist_ok=True)
+        parent = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
 
 
 def _lock(path: Path, directory: int) -> int:

@@ -37,12 +37,14 @@ class Damaged(NamedTuple):
     """A directory in ``models/`` whose manifest cannot be trusted.
 
     ``generation`` has only the digest's first digits, which is all its name
-    tells; `Store.doom` takes it all the same.
+    tells; `Store.doom` takes it all the same.  ``bytes`` are the blocks that
+    unlinking it will give back.
     """
 
     name: str
     reason: str
     generation: GenerationId
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ def scan(root: Root) -> ScanReport:
     """Read every manifest; move what was arriving to ``doomed/``.  Raises IoError."""
     report = ScanReport([], [], [], [])
     with reported(f"scan of {root.path}"), _uncollected():
-        _scan_models(root, report)
-        _scan_debris(root, report)
+        counted: dict[int, int] = {}
+        _scan_models(root, report, counted)
+        _scan_debris(root, report, counted)
         for name, _ in _entries(root.directory):
             if not layout.is_own_name(name):
                 report.foreign.append(printable(name))
@@ -82,48 +85,52 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _scan_models(root: Root, report: ScanReport) -> None:
+def _scan_models(root: Root, report: ScanReport, counted: dict[int, int]) -> None:
     for name, is_directory in _entries(root.models):
         try:
             record = manifest_file.read(name, root.models) if is_directory else None
         except Unreadable as error:
-            _note_unread(name, str(error), report)
+            _note_unread(root, name, str(error), report, counted)
             continue
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
             # One that the disk does not give hides none of the others.
-            _note_unread(name, f"manifest.json cannot be read: {error.strerror}", report)
+            reason = f"manifest.json cannot be read: {error.strerror}"
+            _note_unread(root, name, reason, report, counted)
             continue
         if record is None:
             report.foreign.append(f"{layout.MODELS}/{printable(name)}")
             continue
-        superseded = tree.exists(f"{name}/{layout.SUPERSEDED}", root.models)
+        mark = layout.own_name(layout.SUPERSEDED, name)
+        superseded = tree.exists(f"{name}/{mark}", root.models)
         report.models.append(Found(record.manifest, record.blobs(root.block), superseded))
 
 
-def _note_unread(name: str, reason: str, report: ScanReport) -> None:
+def _note_unread(
+    root: Root, name: str, reason: str, report: ScanReport, counted: dict[int, int]
+) -> None:
     """Without a manifest the name tells whose it is: ours, so damaged, or somebody else's."""
     generation = layout.parse_generation_name(name)
     if generation is None:
         report.foreign.append(f"{layout.MODELS}/{printable(name)}")
     else:
-        report.damaged.append(Damaged(name, reason, generation))
+        size = _bytes_going(root, name, root.models, counted)
+        report.damaged.append(Damaged(name, reason, generation, size))
 
 
-def _scan_debris(root: Root, report: ScanReport) -> None:
+def _scan_debris(root: Root, report: ScanReport, counted: dict[int, int]) -> None:
     """Everything with a name of ours in ``incoming/`` and ``doomed/``, all now in the latter."""
     for name, is_directory in _entries(root.incoming):
         if not (is_directory and layout.is_id(name)):
             report.foreign.append(f"{layout.INCOMING}/{printable(name)}")
             continue
         _doom_arrival(root, name)
-    counted: dict[int, int] = {}
     for name, is_directory in _entries(root.doomed):
         if not (is_directory and layout.is_id(name)):
             report.foreign.append(f"{layout.DOOMED}/{printable(name)}")
             continue
-        report.debris.append(Doomed(name, _debris_bytes(root, name, counted)))
+        report.debris.append(Doomed(name, _bytes_going(root, name, root.doomed, counted)))
 
 
 def _doom_arrival(root: Root, name: str) -> None:
@@ -134,14 +141,14 @@ def _doom_arrival(root: Root, name: str) -> None:
         os.rename(name, layout.new_id(), src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
 
 
-def _debris_bytes(root: Root, name: str, counted: dict[int, int]) -> int:
+def _bytes_going(root: Root, name: str, parent: int, counted: dict[int, int]) -> int:
     """The blocks that unlinking gives back; a blob counts where the last of its names is seen.
 
     What cannot be looked at is left out: its unlinking meets the same fault,
     and says so without keeping anything from starting.
     """
     total = 0
-    with suppress(OSError), tree.opened(name, root.doomed) as directory:
+    with suppress(OSError), tree.opened(name, parent) as directory:
         for leaf in tree.walk(directory):
             if not stat.S_ISREG(leaf.status.st_mode) or _is_overhead(leaf.path):
                 continue

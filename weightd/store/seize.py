@@ -4,8 +4,11 @@ A victim is seized when nobody shares a lock on the directory that was handed
 out (the declared hold) and, where the kernel tells, nobody has a file open or
 mapped whose last name is going.  A file with a name elsewhere stays readable
 under that name and is not asked about: it would be refused for its other
-name's readers.  The locks stand until every victim has moved, so that nobody
+name's readers.  The locks stand until the victim has moved, so that nobody
 can begin to use one in between.
+
+Victims with more files together than this process may have open go in groups,
+after a look at each; a group that is refused brings those before it back.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from typing import Self
 
 from weightd.errors import IoError
 from weightd.model import GenerationId
-from weightd.store import layout, lease, tree
+from weightd.store import descriptors, layout, lease, tree
 from weightd.store.faults import SeizeRefused, Use, printable, reported
 from weightd.store.layout import Doomed
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
 from weightd.units import round_up
+
+HELD = Use("hold", "a process holds a lock on its directory")
 
 
 @dataclass(slots=True)
@@ -42,25 +47,63 @@ class _Victim:
     bytes: int = 0
 
 
+@dataclass(slots=True)
+class _Census:
+    """What all victims of one eviction have together, whichever group each goes in.
+
+    ``names`` counts an inode's names among them, ``counted`` are the inodes
+    whose bytes stand with one of them already.
+    """
+
+    names: Counter[int] = field(default_factory=Counter)
+    counted: set[int] = field(default_factory=set)
+
+
 def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
     """Seize every victim, then move each into ``doomed/``; in the order of ``ids``.
 
     Raises SeizeRefused, or IoError and NoSpace from the disk; nothing has moved
     then.  A victim that is not there any more is answered as vanished.
     """
-    with reported("eviction"), Seizure(root) as seizure:
-        victims = [seizure.take(generation) for generation in ids]
-        seizure.lease(victims)
-        root.reach("evict.seized")
-        seizure.confirm()
-        return _move(root, victims)
+    with reported("eviction"):
+        census = _Census()
+        files = {id: _count(root, id, census) for id in ids}
+        groups = _groups(files)
+        if len(groups) > 1:
+            _ask_all(root, ids)
+        doomed: list[Doomed] = []
+        try:
+            for group in groups:
+                doomed += _doom_group(root, group, census)
+        except BaseException as error:
+            _return(root, doomed, error)
+            raise
+        return tuple(doomed)
+
+
+def in_use(root: Root, id: GenerationId, *, locked: bool) -> Use | None:
+    """Whether ``id`` is in use now, one file after the other; None when it is not there either.
+
+    ``locked`` asks for the lock on its directory too.  Raises OSError.
+    """
+    try:
+        with Seizure(root, _Census()) as seizure:
+            victim = seizure.take(id, locked=locked)
+            if locked and victim.content is not None:
+                # It told what it had to tell; a replica may be about to take it.
+                fcntl.flock(victim.content, fcntl.LOCK_UN)
+            seizure.ask(victim)
+    except SeizeRefused as refused:
+        return refused.refused[id]
+    return None
 
 
 class Seizure:
     """The descriptors, locks and leases on a set of victims; leaving it lets them go."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, census: _Census) -> None:
         self._root = root
+        self._census = census
         self._descriptors: list[int] = []
         self._leased: dict[int, GenerationId] = {}
         self._refused: dict[GenerationId, Use] = {}
@@ -78,7 +121,7 @@ class Seizure:
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def take(self, generation: GenerationId) -> _Victim:
+    def take(self, generation: GenerationId, *, locked: bool = True) -> _Victim:
         """Lock the directory handed out, and list what is in it."""
         victim = _Victim(generation, layout.generation_name(generation))
         try:
@@ -91,13 +134,9 @@ class Seizure:
                 raise
         if victim.content is None:
             return victim
-        try:
-            fcntl.flock(victim.content, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._refused[generation] = Use("hold", "a process holds a lock on its directory")
-        victim.files = [
-            leaf for leaf in tree.walk(victim.content) if stat.S_ISREG(leaf.status.st_mode)
-        ]
+        if locked:
+            self._lock(victim.content, generation)
+        victim.files = _regular(victim.content)
         return victim
 
     def lease(self, victims: Sequence[_Victim]) -> None:
@@ -105,7 +144,10 @@ class Seizure:
 
         Raises SeizeRefused naming every victim that is in use.
         """
-        names = Counter(leaf.status.st_ino for victim in victims for leaf in victim.files)
+        # A name that came since the census counts as well.
+        names = self._census.names | Counter(
+            leaf.status.st_ino for victim in victims for leaf in victim.files
+        )
         seen: set[int] = set()
         for victim in victims:
             for leaf in victim.files:
@@ -113,9 +155,25 @@ class Seizure:
                 if inode in seen or names[inode] < leaf.status.st_nlink:
                     continue
                 seen.add(inode)
-                victim.bytes += round_up(leaf.status.st_size, self._root.block)
+                if inode not in self._census.counted:
+                    self._census.counted.add(inode)
+                    victim.bytes += round_up(leaf.status.st_size, self._root.block)
                 if victim.generation not in self._refused:
                     self._lease_one(victim, leaf)
+        self._raise_refused()
+
+    def ask(self, victim: _Victim) -> None:
+        """Take each lease and give it back at once.  Raises SeizeRefused when one is refused."""
+        names = Counter(leaf.status.st_ino for leaf in victim.files)
+        for leaf in victim.files:
+            if names[leaf.status.st_ino] < leaf.status.st_nlink:
+                continue
+            self._raise_refused()
+            before = len(self._descriptors)
+            self._lease_one(victim, leaf)
+            while len(self._descriptors) > before:
+                os.close(self._descriptors.pop())
+        self._leased.clear()
         self._raise_refused()
 
     def confirm(self) -> None:
@@ -124,6 +182,12 @@ class Seizure:
             if not lease.unbroken(descriptor):
                 self._refused[generation] = Use("use", "a process is opening one of its files")
         self._raise_refused()
+
+    def _lock(self, content: int, generation: GenerationId) -> None:
+        try:
+            fcntl.flock(content, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._refused[generation] = HELD
 
     def _lease_one(self, victim: _Victim, leaf: Leaf) -> None:
         if not self._root.leases_work or victim.content is None:
@@ -162,7 +226,67 @@ class Seizure:
             raise SeizeRefused(self._refused)
 
 
-def _move(root: Root, victims: Sequence[_Victim]) -> tuple[Doomed, ...]:
+def _regular(content: int) -> list[Leaf]:
+    return [leaf for leaf in tree.walk(content) if stat.S_ISREG(leaf.status.st_mode)]
+
+
+def _count(root: Root, id: GenerationId, census: _Census) -> int:
+    """Enter one victim's names; the descriptors that seizing it takes."""
+    path = f"{layout.generation_name(id)}/{id.key.last_segment}"
+    try:
+        with tree.opened_below(root.models, path) as content:
+            files = _regular(content)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return 1
+    census.names.update(leaf.status.st_ino for leaf in files)
+    return 1 + (len(files) if root.leases_work else 0)
+
+
+def _groups(files: dict[GenerationId, int]) -> list[list[GenerationId]]:
+    """The victims, in order, in groups that may be seized at once.
+
+    Raises SeizeRefused for one that can never be: the others may go without it.
+    """
+    most = descriptors.most()
+    refused = {
+        id: Use("use", f"it has {count - 1} files, and this process may have {most} open for it")
+        for id, count in files.items()
+        if count > most
+    }
+    if refused:
+        raise SeizeRefused(refused)
+    budget = descriptors.budget()
+    groups: list[list[GenerationId]] = []
+    left = 0
+    for id, count in files.items():
+        if not groups or count > left:
+            groups.append([])
+            left = budget
+        groups[-1].append(id)
+        left -= count
+    return groups
+
+
+def _ask_all(root: Root, ids: Sequence[GenerationId]) -> None:
+    """Refuse what is in use before any group moves.  Raises SeizeRefused."""
+    uses = {id: in_use(root, id, locked=True) for id in ids}
+    refused = {id: use for id, use in uses.items() if use is not None}
+    if refused:
+        raise SeizeRefused(refused)
+
+
+def _doom_group(root: Root, ids: Sequence[GenerationId], census: _Census) -> list[Doomed]:
+    with Seizure(root, census) as seizure:
+        victims = [seizure.take(generation) for generation in ids]
+        seizure.lease(victims)
+        root.reach("evict.seized")
+        seizure.confirm()
+        return _move(root, victims)
+
+
+def _move(root: Root, victims: Sequence[_Victim]) -> list[Doomed]:
     """Rename every victim into ``doomed/``; one that cannot move brings the others back."""
     moved: list[tuple[str, str]] = []
     doomed: list[Doomed] = []
@@ -181,7 +305,7 @@ def _move(root: Root, victims: Sequence[_Victim]) -> tuple[Doomed, ...]:
         _bring_back(root, moved, error)
         raise
     root.reach("evict.parents-flushed")
-    return tuple(doomed)
+    return doomed
 
 
 def _rename(root: Root, name: str, place: str) -> bool:
@@ -193,7 +317,20 @@ def _rename(root: Root, name: str, place: str) -> bool:
     return True
 
 
-def _bring_back(root: Root, moved: Sequence[tuple[str, str]], cause: OSError) -> None:
+def _return(root: Root, doomed: Sequence[Doomed], cause: BaseException) -> None:
+    """Bring groups back that had moved, and make that last.  Raises IoError or OSError."""
+    moved = [
+        (layout.generation_name(one.generation), one.id)
+        for one in doomed
+        if one.generation is not None and not one.vanished
+    ]
+    if moved:
+        _bring_back(root, moved, cause)
+        os.fsync(root.models)
+        os.fsync(root.doomed)
+
+
+def _bring_back(root: Root, moved: Sequence[tuple[str, str]], cause: BaseException) -> None:
     """Undo the renames.  Raises IoError when even that fails: the next start settles it then."""
     for name, place in reversed(moved):
         try:
@@ -201,5 +338,5 @@ def _bring_back(root: Root, moved: Sequence[tuple[str, str]], cause: OSError) ->
         except OSError as error:
             raise IoError(
                 call=f"rename of {layout.DOOMED}/{place} back to {layout.MODELS}/{name}",
-                error=f"{error.strerror}, after {cause.strerror}",
+                error=f"{error.strerror}, after {getattr(cause, 'strerror', None) or cause}",
             ) from error

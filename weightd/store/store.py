@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,16 +18,31 @@ from typing import Final, Self
 
 from weightd.failpoints import Reach, unarmed
 from weightd.model import Blob, GenerationId, Key, Manifest, file_path_fault
-from weightd.store import check, layout, lease, look, publish, root, scan, seize, tree, unlink
+from weightd.store import (
+    check,
+    layout,
+    lease,
+    processes,
+    publish,
+    root,
+    scan,
+    seize,
+    tree,
+    unlink,
+)
 from weightd.store.faults import Damage, Use, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
-from weightd.store.look import Sight
+from weightd.store.look import Looked, Sight, Watch
+from weightd.store.processes import Process
 from weightd.store.scan import ScanReport
 from weightd.units import round_up
 
 # A generation's directory, the directory handed out, the manifest.
 _BLOCKS_PER_MODEL: Final = 3
+
+LEASED_SECONDS: Final = 2.0
+"""How long an open waits for somebody's lease to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +59,7 @@ class Store:
     def __init__(self, taken: root.Root) -> None:
         self._root = taken
         self._seizing = threading.Lock()
+        self._watch = Watch(taken, self._seizing)
         self._counting = threading.Lock()
         self._models = 0
 
@@ -151,28 +168,24 @@ class Store:
         # Two seizures at once would each see the other's descriptors as use.
         with self._seizing:
             doomed = seize.doom(self._root, ids)
+        self._watch.forget(ids)
         self._count(-len(doomed))
         return doomed
 
-    def look(self, ids: Iterable[GenerationId]) -> dict[GenerationId, Use]:
-        """How each of ``ids`` that is in use is; what is not in the answer is idle.
+    def look(self, ids: Iterable[GenerationId]) -> Looked:
+        """How each of ``ids`` that is in use is; see `store.look`."""
+        return self._watch.look(ids)
 
-        Raises IoError.
-        """
-        uses = {}
-        for id in ids:
-            with self._seizing:
-                use = look.look(self._root, id)
-            if use is not None:
-                uses[id] = use
-        return uses
-
-    def name_processes(self, uses: dict[GenerationId, Use]) -> dict[GenerationId, Sight]:
+    def name_processes(self, uses: Mapping[GenerationId, Use]) -> dict[GenerationId, Sight]:
         """A process behind each use, where one can be seen; it may take seconds.
 
         Raises IoError.
         """
-        return look.name_processes(self._root, uses)
+        return self._watch.name(uses)
+
+    def gone(self, seen: Mapping[GenerationId, Process]) -> list[GenerationId]:
+        """Those whose process is there no more, or is another one under its number."""
+        return [id for id, process in seen.items() if not processes.alive(process)]
 
     def unlink(self, doomed: Doomed, freed: unlink.Freed) -> int:
         """Unlink what was doomed; the bytes left because somebody has them open.
@@ -192,13 +205,14 @@ class Store:
         """A read-only descriptor of a published file; never one outside the model.
 
         Raises FileNotFoundError when it is not there (the model vanished or is
-        damaged), IoError when the disk fails.
+        damaged), IoError when the disk fails.  A lease on it, of a look that is
+        over at once, is waited for, within a bound.
         """
         if file_path_fault(path) is not None:
             raise FileNotFoundError(path)
         below = f"{layout.generation_name(generation)}/{generation.key.last_segment}/{path}"
         with reported(f"open of {path} of {generation.key}"):
-            descriptor = tree.open_regular(self._root.models, below)
+            descriptor = _open_patiently(self._root.models, below)
         if descriptor is None:
             raise FileNotFoundError(path)
         return descriptor
@@ -230,3 +244,16 @@ class Store:
     def _count(self, change: int) -> None:
         with self._counting:
             self._models = max(0, self._models + change)
+
+
+def _open_patiently(top: int, path: str) -> int | None:
+    """Open without waiting in the kernel, where nothing bounds the wait, but again and again."""
+    until, pause = time.monotonic() + LEASED_SECONDS, 0.0005
+    while True:
+        try:
+            return tree.open_regular(top, path)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)

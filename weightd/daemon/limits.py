@@ -1,0 +1,25 @@
+"""What the system lets this process have."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+log = logging.getLogger(__name__)
+
+
+def raise_open_files() -> None:
+    """Raise the soft limit of open files to the hard one.
+
+    An eviction keeps a descriptor for every file of its victims for as long as
+    it takes, beside one for each connection.  The usual soft limit of 1024 is
+    there for programs that use select(2), and this is none.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError) as error:
+        # A hard limit above what the kernel gives now; the soft one still stands.
+        log.warning("the limit of open files stays at %d: %s", soft, error)
