@@ -15,19 +15,36 @@ from weightd.cli.main import COMMANDS, main
 from weightd.settings import options
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", [["--version"], ["serve", "--version"]])
+def test_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--version"])
+        main(arguments)
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"weightd {weightd.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["sreve"], ["serve", "--nonsense"], ["serve", "x"]])
+@pytest.mark.parametrize("arguments", [["sreve"], ["serve", "--nonsense"], ["serve", "x"]])
 def test_usage_errors_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == Exit.USAGE
     assert "usage: weightd" in capsys.readouterr().err
+
+
+def test_alone_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert all(name in said and does in said for name, does in COMMANDS.items())
+
+
+@pytest.mark.parametrize("typed", [["--capcity=1GB"], ["--capcity", "1GB"]])
+def test_a_mistyped_flag_is_recognised(
+    typed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--check", *typed])
+    advice = f"unrecognized argument {typed[0]}, did you mean --capacity?"
+    assert capsys.readouterr().err.splitlines()[-1] == f"weightd serve: error: {advice}"
 
 
 def test_flags_are_never_abbreviated() -> None:
@@ -61,6 +78,31 @@ def test_check_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(option.name in said for option in options())
     assert "1GB = 1 GB = 1000000000 bytes  (--capacity)" in said
     assert not root.exists()
+
+
+def test_check_tells_that_the_budget_cannot_be_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "cache"
+    main(["serve", "--check", "--root", str(root), "--capacity", "100%", "--min-free", "50%"])
+    assert " of the budget can be used now: others occupy " in capsys.readouterr().out
+    main(["serve", "--check", "--root", str(root), "--capacity", "1", "--min-free", "0"])
+    assert "note: " not in capsys.readouterr().out
+
+
+def test_check_may_be_read_in_part() -> None:
+    read, written = os.pipe()
+    os.close(read)
+    ran = subprocess.run(
+        [sys.executable, "-m", "weightd", "serve", "--check", "--capacity", "1GB"],
+        stdout=written,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=Path(weightd.__file__).parents[1],
+    )
+    os.close(written)
+    assert (ran.returncode, ran.stderr) == (Exit.OK, "")
 
 
 def test_check_prints_every_problem(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from weightd import __version__
+from weightd.cli.exits import Exit
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -29,29 +31,62 @@ class Command(Protocol):
         ...
 
 
+class Parser(argparse.ArgumentParser):
+    """Takes no abbreviations, and knows what a mistyped flag was meant to be."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)
+
+    def parse_all(self, given: Sequence[str]) -> argparse.Namespace:
+        """Parse, or end with exit code 2 and advice."""
+        arguments, unknown = self.parse_known_args(given)
+        if unknown:
+            # A value without a flag before it is what the mistyped flag was given.
+            flags = [one for one in unknown if one.startswith("-")]
+            self.error("; ".join(self._advice(one) for one in flags or unknown))
+        return arguments
+
+    def _advice(self, unknown: str) -> str:
+        flag = unknown.partition("=")[0]
+        near = difflib.get_close_matches(flag, list(self._option_string_actions), n=1)
+        meant = f", did you mean {near[0]}?" if near else ""
+        return f"unrecognized argument {unknown}{meant}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and answer its exit code; argparse exits 2 by itself."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    chosen = _parser().parse_args(given[:1]).command
+    first = _parser()
+    if not given:
+        first.print_help(sys.stderr)
+        return Exit.USAGE
+    chosen = first.parse_args(given[:1]).command
     command = cast("Command", importlib.import_module(f"weightd.cli.{chosen}"))
-    parser = argparse.ArgumentParser(
-        prog=f"weightd {chosen}", description=f"{COMMANDS[chosen]}.", allow_abbrev=False
-    )
+    parser = Parser(prog=f"weightd {chosen}", description=f"{COMMANDS[chosen]}.")
+    _add_version(parser)
     command.add_arguments(parser)
-    return command.run(parser.parse_args(given[1:]))
+    return command.run(parser.parse_all(given[1:]))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     listing = "\n".join(f"  {name:<10}{does}" for name, does in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="weightd",
         description="A node-local cache for model weights, within a byte budget.",
         epilog=f"commands:\n{listing}\n\n`weightd COMMAND --help` says more of each.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"weightd {__version__}")
+    _add_version(parser)
     parser.add_argument(
         "command", metavar="COMMAND", choices=list(COMMANDS), help="one of those below"
     )
     return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"weightd {__version__}",
+        help="print the version and exit",
+    )

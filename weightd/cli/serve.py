@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from weightd.cli.exits import Exit
-from weightd.settings import SettingsError, describe, load, options, resolve_budget
+from weightd.settings import (
+    SettingsError,
+    describe,
+    load,
+    options,
+    resolve_budget,
+    shortage_at,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     except SettingsError as error:
         return _refuse(error.problems, Exit.USAGE)
     if check:
-        print(describe(loaded, budget))
+        _say(describe(loaded, budget))
+        if short := shortage_at(loaded.settings.root, budget.capacity, budget.min_free):
+            _say(f"note: {short}")
         return Exit.OK
     # The daemon takes most of a second to import; --check and --help do without it.
     from weightd.daemon import StartRefused, serve
@@ -52,7 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _say(lines: str) -> None:
-    print(lines, flush=True)
+    """Print; that nobody reads on is no reason to fail, least of all a daemon's."""
+    try:
+        print(lines, flush=True)
+    except BrokenPipeError:
+        # What is still buffered is flushed when Python ends: that must not fail again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _refuse(problems: tuple[str, ...], code: Exit) -> Exit:

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weightd import __version__
+from weightd.settings import shortage
 from weightd.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """All sizes in bytes; ``listener`` is the address bound, None when the listener is off."""
+    """All sizes in bytes; ``listener`` is the address bound, None when the listener is off.
+
+    ``others`` is what is on the filesystem and not weightd's.
+    """
 
     root: Path
     socket: Path
+    replica_socket: Path | None
     listener: str | None
     capacity: int
     min_free: int
@@ -23,6 +28,8 @@ class Whereabouts:
     resident: int
     foreign: Sequence[str]
     system_disk: bool
+    filesystem_total: int
+    others: int
 
 
 def banner(at: Whereabouts) -> str:
@@ -34,6 +41,7 @@ def banner(at: Whereabouts) -> str:
         f"  budget    {_amount(at.capacity)}",
         f"  min free  {_amount(at.min_free)} stay free on the filesystem",
         f"  socket    {at.socket} (the whole API)",
+        *_replica(at.replica_socket),
         f"  listener  {_listener(at.listener)}",
         *(f"  note      {note}" for note in notes(at)),
         f"  try       curl --unix-socket {at.socket} http://localhost/v1/status",
@@ -44,6 +52,8 @@ def banner(at: Whereabouts) -> str:
 def notes(at: Whereabouts) -> list[str]:
     """What an operator should know before the first model arrives."""
     said = []
+    if short := shortage(at.capacity, at.min_free, at.filesystem_total, at.others):
+        said.append(short)
     if at.foreign:
         shown = ", ".join(repr(name) for name in at.foreign[:5])
         more = f" and {len(at.foreign) - 5} more" if len(at.foreign) > 5 else ""
@@ -51,6 +61,10 @@ def notes(at: Whereabouts) -> list[str]:
     if at.system_disk:
         said.append("the root is on the node's system disk; models want a disk of their own")
     return said
+
+
+def _replica(path: Path | None) -> list[str]:
+    return [] if path is None else [f"  replica   {path} (look up, read, pin as who you are)"]
 
 
 def _listener(listener: str | None) -> str:

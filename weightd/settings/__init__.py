@@ -10,6 +10,7 @@ from weightd.settings.loading import (
 )
 from weightd.settings.options import Option, Settings, options
 from weightd.settings.places import on_system_disk
+from weightd.settings.room import shortage, shortage_at
 from weightd.settings.values import Listen, Share
 
 __all__ = [
@@ -25,4 +26,6 @@ __all__ = [
     "on_system_disk",
     "options",
     "resolve_budget",
+    "shortage",
+    "shortage_at",
 ]
