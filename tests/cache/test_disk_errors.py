@@ -13,11 +13,14 @@ from tests.cache.stories import (
     CAPACITY,
     KEY,
     STORIES,
+    a_full_node,
+    a_model,
     a_pin,
     a_retired_model,
     is_as_good_as_new,
 )
-from weightd.errors import IoError, WeightdError
+from weightd.errors import DiskFull, IoError, WeightdError
+from weightd.model import Key
 from weightd.store import NoSpace
 
 FAILURES: dict[str, Callable[[], Exception]] = {
@@ -67,9 +70,8 @@ async def test_a_retirement_that_the_disk_refused_is_made_to_last_later(
     async with running(root, CAPACITY) as node:
         await a_pin(node)
         node.workers.fail_call("mark_superseded", FAILURES[failure]())
-        with pytest.raises(WeightdError):
-            await node.put("org/model", 4 * BLOCK, "new")
-        # It is published all the same, and its predecessor is retired in the books.
+        # It has happened, and is acknowledged; its predecessor is retired in the books.
+        assert (await node.put("org/model", 4 * BLOCK, "new")).created
         assert (node.usage.models, node.usage.retired_models) == (1, 1)
         assert not list(root.glob("models/*/superseded"))
         await node.cache._evictions.mark_again()
@@ -77,6 +79,35 @@ async def test_a_retirement_that_the_disk_refused_is_made_to_last_later(
         await node.cache.delete(KEY)
         await node.restart()
         assert (node.usage.models, node.usage.retired_models) == (0, 1)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_predecessor_that_the_disk_does_not_let_go_fails_no_put(
+    root: Path, failure: str
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_model(node)
+        node.workers.fail_call("doom", FAILURES[failure]())
+        assert (await node.put("org/model", 4 * BLOCK, "new")).created
+        assert (node.usage.models, node.usage.retired_models) == (1, 1)
+        assert list(root.glob("models/*/superseded"))
+        await let_go_what_failed(node)
+        assert (node.usage.models, node.usage.retired_models) == (1, 0)
+
+
+async def test_a_full_disk_that_moves_nothing_is_a_documented_answer(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_full_node(node)
+        node.workers.fail_call("doom", FAILURES["enospc"]())
+        with pytest.raises(DiskFull) as full:
+            await node.put("new", 4 * BLOCK)
+        assert full.value.bytes == 4 * BLOCK
+        assert node.cache._context.counters.rejections["disk-full"] == 1
+        node.workers.fail_call("doom", FAILURES["enospc"]())
+        with pytest.raises(IoError, match="No space left"):
+            await node.cache.delete(Key("a"))
+        assert node.resident() == ["a", "b", "c"]
+        await node.put("new", 4 * BLOCK)
 
 
 @pytest.mark.parametrize("failure", FAILURES)

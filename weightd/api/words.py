@@ -177,6 +177,7 @@ def status_words(snapshot: Snapshot) -> dict[str, object]:
         "pinned_bytes": snapshot.pinned_bytes,
         "evictable_bytes": snapshot.evictable_bytes,
         "free_bytes": snapshot.free_bytes,
+        "over_budget_bytes": snapshot.over_budget_bytes,
         "overhead_bytes": snapshot.overhead_bytes,
         "filesystem_total_bytes": filesystem.total,
         "filesystem_free_bytes": filesystem.free,

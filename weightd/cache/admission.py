@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from functools import partial
+from typing import Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.queue import Queue, Ticket
 from weightd.cache.records import Verdict, Victim
 from weightd.cache.tasks import completed
-from weightd.errors import Blocked, DiskFull, TooLarge, TooMany
-from weightd.ledger import Reservation, Room
+from weightd.errors import Blocked, DiskFull, TooLarge
+from weightd.ledger import Reservation, disk_full
 from weightd.model import Key
 from weightd.store import SeizeRefused
+
+LOOK_SECONDS: Final = 0.5
+"""How often the filesystem is asked for what nobody announces: others that free or take space."""
 
 
 class Admission:
@@ -22,7 +26,7 @@ class Admission:
     def __init__(self, context: Context, evictions: Evictions) -> None:
         self._context = context
         self._evictions = evictions
-        self._queue: deque[object] = deque()
+        self._queue = Queue(context.options.waiting)
 
     @property
     def waiting(self) -> int:
@@ -34,47 +38,65 @@ class Admission:
 
         ``declared`` is the size as the caller knows it, for the figures of a
         refusal.  While blocked it waits up to ``wait`` seconds, first come,
-        first served.  Raises TooLarge, Blocked, DiskFull or TooMany.
+        first served.  Raises TooLarge, Blocked, DiskFull, IoError or TooMany.
         """
         try:
-            return await self._reserve_or_wait(key, size, wait)
+            if wait > 0:
+                return await self._wait_in_turn(key, size, wait)
+            return await self._pass_by(key, size)
         except TooLarge as error:
             # A size that only its last block lifts over the budget keeps the blocks' figure.
             error.bytes = declared if declared > error.capacity else error.bytes
-            self._refuse(key, error)
             raise
         except (Blocked, DiskFull) as error:
             error.bytes = declared
-            self._refuse(key, error)
             raise
 
     async def granted(self, reservation: Reservation) -> None:
         """Wait until all promised bytes may be written, the victims' own being gone.
 
-        Raises Blocked when they do not go within the bound.
+        Raises what the arrival was refused with meanwhile, Blocked when the
+        bytes do not go within the bound, DiskFull when others took them.
         """
-        try:
-            async with asyncio.timeout(self._context.options.grant_timeout):
-                while not self._context.ledger.grant(reservation):
-                    await self._context.changed.wait()
-        except TimeoutError:
-            usage = self._context.ledger.usage()
-            raise Blocked(
-                reason="arriving",
-                bytes=reservation.bytes,
-                free=usage.free,
-                evictable=usage.evictable,
-                pinned=usage.pinned,
-                arriving=usage.reserved,
-                hint=(
-                    f"{usage.doomed} bytes of evicted models have not left the disk yet; "
-                    "see weightd's log for what keeps them."
-                ),
-            ) from None
+        loop = asyncio.get_running_loop()
+        bound = loop.time() + self._context.options.grant_timeout
+        patience = None
+        while True:
+            room = await self._context.room()
+            if reservation.refusal is not None:
+                raise reservation.refusal
+            if self._context.ledger.grant(reservation, room):
+                return
+            now = loop.time()
+            if now >= bound:
+                raise self._not_granted(reservation)
+            if self._context.ledger.usage().doomed:
+                patience = None
+            elif patience is None:
+                # What was unlinked may be seen late.
+                patience = now + self._context.options.seen_late + LOOK_SECONDS
+            elif now >= patience:
+                raise disk_full(reservation.bytes, room)
+            await self._context.changed.wait(min(LOOK_SECONDS, bound - now))
+
+    def _not_granted(self, reservation: Reservation) -> Blocked:
+        usage = self._context.ledger.usage()
+        return Blocked(
+            reason="arriving",
+            bytes=reservation.bytes,
+            free=usage.free,
+            evictable=usage.evictable,
+            pinned=usage.pinned,
+            arriving=usage.reserved,
+            hint=(
+                f"{usage.doomed} bytes of evicted models have not left the disk yet; "
+                "see weightd's log for what keeps them."
+            ),
+        )
 
     async def grow(self, reservation: Reservation, extra: int, spare: int) -> int:
         """Promise ``extra`` bytes more, or ``extra + spare`` if they are free; answer how many."""
-        room = await self._settled_room()
+        room = await self._context.settled_room()
         more = extra + spare
         try:
             self._context.ledger.grow(reservation, more, room)
@@ -84,9 +106,14 @@ class Admission:
         await self.granted(reservation)
         return more
 
+    def refused(self, key: Key, error: TooLarge | Blocked | DiskFull) -> None:
+        """Count and tell a refusal, whether before the first byte or under way."""
+        self._context.counters.rejections[error.code] += 1
+        self._context.events.tell("refused", key=str(key), code=error.code, bytes=error.bytes)
+
     async def verdict(self, size: int, key: Key | None) -> Verdict:
         """What would become of an arrival, decided on the same books and not done."""
-        room = await self._settled_room()
+        room = await self._context.settled_room()
         ledger, store = self._context.ledger, self._context.store
         usage = ledger.usage()
         figures = partial(
@@ -111,33 +138,60 @@ class Admission:
         victims = tuple(Victim(one.id.key, one.id.digest, one.bytes, one.last_used) for one in plan)
         return figures("evicts" if victims else "fits", victims=victims)
 
-    async def _reserve_or_wait(self, key: Key, size: int, wait: float) -> Reservation:
-        if wait <= 0:
-            return await self._reserve(key, size)
-        if len(self._queue) >= self._context.options.waiting:
-            raise TooMany(what="arrivals waiting for room", limit=self._context.options.waiting)
-        deadline = asyncio.get_running_loop().time() + wait
-        ticket = object()
-        self._queue.append(ticket)
+    # -- Promised, in turn -------------------------------------------------------
+
+    async def _wait_in_turn(self, key: Key, size: int, wait: float) -> Reservation:
+        """Only the first of the queue asks for room, until it has it or its time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        ticket = self._queue.join(loop.time())
         try:
-            return await self._reserve_in_turn(key, size, ticket, deadline)
+            while (left := deadline - loop.time()) > 0:
+                if self._queue.is_first(ticket):
+                    try:
+                        return await self._reserve(key, size)
+                    except Blocked:
+                        # No await between this refusal and the wait: no change goes unseen.
+                        ticket.blocked = True
+                    left = max(0.0, min(LOOK_SECONDS, deadline - loop.time()))
+                await self._context.changed.wait(left)
+            return await self._at_the_bound(key, size, ticket)
         finally:
-            self._queue.remove(ticket)
+            self._queue.leave(ticket)
             self._context.changed.notify()
 
-    async def _reserve_in_turn(
-        self, key: Key, size: int, ticket: object, deadline: float
-    ) -> Reservation:
-        loop = asyncio.get_running_loop()
-        while True:
-            left = deadline - loop.time()
-            if self._queue[0] is ticket or left <= 0:
-                try:
-                    return await self._reserve(key, size)
-                except Blocked:
-                    if left <= 0:
-                        raise
-            await self._context.changed.wait(max(0.0, left))
+    async def _at_the_bound(self, key: Key, size: int, ticket: Ticket) -> Reservation:
+        """Admitted, or refused with the figures of this moment."""
+        if self._queue.is_first(ticket):
+            return await self._reserve(key, size)
+        self._queue.leave(ticket)
+        return await self._pass_by(key, size)
+
+    async def _pass_by(self, key: Key, size: int) -> Reservation:
+        """For one who does not wait: past those who do, if that costs them nothing for long."""
+        if self._queue.blocked_first() is None:
+            return await self._reserve(key, size)
+        room = await self._context.settled_room()
+        first = self._queue.blocked_first()
+        if first is None:
+            return await self._reserve(key, size)
+        waited = asyncio.get_running_loop().time() - first.since
+        plan = self._context.ledger.plan(key, size, room)
+        if plan or waited >= self._context.options.overtake:
+            raise self._after_those_who_wait(size)
+        return self._context.ledger.reserve(key, size, room)
+
+    def _after_those_who_wait(self, size: int) -> Blocked:
+        usage = self._context.ledger.usage()
+        return Blocked(
+            reason="arriving",
+            bytes=size,
+            free=usage.free,
+            evictable=usage.evictable,
+            pinned=usage.pinned,
+            arriving=usage.reserved,
+            hint=f"{self.waiting} arrivals wait for room and go first; wait with ?wait=SECONDS.",
+        )
 
     async def _reserve(self, key: Key, size: int) -> Reservation:
         """Reserve, and put the victims out of reach; plan again without those in use.
@@ -145,7 +199,7 @@ class Admission:
         Each round that fails marks at least one generation as used, so it ends.
         """
         while True:
-            room = await self._settled_room()
+            room = await self._context.settled_room()
             reservation = self._context.ledger.reserve(key, size, room)
             if not reservation.victims:
                 return reservation
@@ -159,20 +213,3 @@ class Admission:
             except BaseException:
                 self._evictions.release(reservation)
                 raise
-
-    async def _settled_room(self) -> Room:
-        """What the filesystem has, at an instant at which no victim may still come back.
-
-        Until then its bytes are taken for free, and a promise made of them
-        could not be kept.
-        """
-        while True:
-            await self._context.nothing_settles()
-            room = await self._context.room()
-            # Figures from before a seizure would take its victims' bytes for used or for free.
-            if not self._context.ledger.settling:
-                return room
-
-    def _refuse(self, key: Key, error: TooLarge | Blocked | DiskFull) -> None:
-        self._context.counters.rejections[error.code] += 1
-        self._context.events.tell("refused", key=str(key), code=error.code, bytes=error.bytes)

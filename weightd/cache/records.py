@@ -231,6 +231,7 @@ class Snapshot:
     pinned_bytes: int
     evictable_bytes: int
     free_bytes: int
+    over_budget_bytes: int
     overhead_bytes: int
     filesystem: FilesystemFigures
     models: int

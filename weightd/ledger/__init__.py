@@ -9,7 +9,7 @@ from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succes
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.ledger import Ledger
 from weightd.ledger.pins import holder_figures
-from weightd.ledger.planning import Room
+from weightd.ledger.planning import Room, disk_full
 from weightd.ledger.policy import POLICIES, LeastRecentlyUsed, Policy, PolicyName
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "Standing",
     "Succession",
     "Usage",
+    "disk_full",
     "holder_figures",
 ]

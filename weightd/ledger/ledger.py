@@ -26,7 +26,7 @@ from weightd.ledger.planning import Books, Room, plan_growth, plan_victims
 from weightd.ledger.policy import LeastRecentlyUsed, Policy
 from weightd.ledger.promises import Promises
 from weightd.ledger.shelf import Shelf
-from weightd.ledger.shrinking import refuse_unfit
+from weightd.ledger.shrinking import refuse_unfit, short_on_disk
 from weightd.model import Blob, Digest, GenerationId, Key, Pin
 
 STORY_LENGTH: Final = 200
@@ -76,6 +76,8 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self._guards = Guards(self._shelf)
         self._pins = PinBook()
         self._promises = Promises()
+        self.given_back = 0
+        """Bytes that left the disk since the beginning, which it may not show as free yet."""
 
     # -- What there is ---------------------------------------------------------
 
@@ -128,6 +130,11 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
             arrivals=self._promises.count,
             pins=self._pins.count,
         )
+
+    def resize(self, capacity: int) -> None:
+        """Change the budget; `refuse_unfit` and `over` bring what is here down to it."""
+        self.story.append(("resize", capacity))
+        self.capacity = capacity
 
     # -- Arrivals --------------------------------------------------------------
 
@@ -206,7 +213,7 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self.story.append(("commit", str(id.key), digest, fresh))
         generation = Generation(id, blobs, last_used=now)
         self._shelf.add(generation)
-        return self._shelf.succeed(generation, self.release(reservation))
+        return self._shelf.succeed(generation, self._end(reservation))
 
     def restore(self, reservation: Reservation, id: GenerationId, now: float) -> Succession:
         """Make a retired generation current again, its content having arrived once more."""
@@ -227,6 +234,10 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         if not reservation.open:
             return []
         self.story.append(("release", str(reservation.key), reservation.bytes))
+        self.given_back += reservation.written
+        return self._end(reservation)
+
+    def _end(self, reservation: Reservation) -> list[Doomed]:
         self._promises.end(reservation)
         return self._guards.unlink(reservation.links)
 
@@ -283,6 +294,15 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         self.story.append(("evict", str(id.key), id.digest))
         return self._shelf.leave(generation)
 
+    @property
+    def promised(self) -> int:
+        """What is on the books for good: blobs, and arrivals that are not refused meanwhile."""
+        return self._shelf.blobs.occupied + self._promises.reserved - self._promises.refused
+
+    def short_on_disk(self, room: Room) -> int:
+        """By how many bytes ``min_free`` is missed, or will be; negative when there is more."""
+        return short_on_disk(self._books(), self._promises, room)
+
     def over(self, limit: int, most: int | None = None) -> list[Doomed]:
         """Name retired generations that nothing keeps, then the idlest, down to ``limit``.
 
@@ -291,9 +311,8 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         """
         unkept = list(self._shelf.unkept())[:most]
         named = [self._shelf.leave(generation) for generation in unkept]
-        promised = self._promises.reserved - self._promises.refused
         for generation in self._shelf.idle_first():  # whose order a victim leaves when it settles
-            if self._shelf.blobs.occupied + promised <= limit or len(named) == most:
+            if self.promised <= limit or len(named) == most:
                 break
             if not generation.guarded:
                 named.append(self._shelf.leave(generation))
@@ -338,7 +357,9 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
         """``size`` bytes of what was evicted have left the disk (None: the rest of them)."""
         if isinstance(remains, Doomed) and not remains.settled:
             raise IllegalMove(f"{remains.id} is still on disk")
+        before = self._shelf.doomed_bytes
         self._shelf.freed(remains, size)
+        self.given_back += before - self._shelf.doomed_bytes
 
     # -- Use -------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ def refuse_unfit(books: Books, promises: Promises, room: Room | None) -> list[Re
     for one in list(promises.newest_first()):
         if _over_budget(books, promises) > 0:
             one.refusal = _blocked(books, one)
-        elif room is not None and _short_on_disk(books, promises, room) > 0:
+        elif room is not None and short_on_disk(books, promises, room) > books.blobs.evictable:
             one.refusal = disk_full(one.bytes, room)
         else:
             break
@@ -33,12 +33,16 @@ def _over_budget(books: Books, promises: Promises) -> int:
     return books.blobs.kept + promises.reserved - promises.refused - books.capacity
 
 
-def _short_on_disk(books: Books, promises: Promises, room: Room) -> int:
-    """By how much what is still to be written passes what the disk could take."""
-    live = [one for one in promises.newest_first() if one.bytes > one.written]
-    back = promises.written - sum(one.written for one in promises.newest_first())
-    takes = room.spare + books.doomed + books.blobs.evictable + back
-    return sum(one.bytes - one.written for one in live) - max(0, takes)
+def short_on_disk(books: Books, promises: Promises, room: Room) -> int:
+    """By how much ``min_free`` is missed on paper: once the doomed are gone, the promised written.
+
+    What refused arrivals wrote is as good as gone, and what they did not is not awaited.
+    """
+    live = list(promises.newest_first())
+    written = sum(one.written for one in live)
+    back = promises.written - written
+    unwritten = sum(one.bytes for one in live) - written
+    return unwritten + room.min_free - room.free - books.doomed - back
 
 
 def _blocked(books: Books, arrival: Reservation) -> Blocked:

@@ -23,7 +23,7 @@ from weightd.store.manifest_file import Stamp
 from weightd.store.names import Names
 from weightd.store.pace import WriteBack
 from weightd.store.root import Root
-from weightd.store.source import BUFFER_BYTES, Claim, Source, fill
+from weightd.store.source import BUFFER_BYTES, Claim, Source, Wrote, fill, untold
 from weightd.store.unlink import remove_small
 from weightd.units import round_up
 
@@ -66,10 +66,18 @@ class Ingest:
         root.reach("ingest.begun")
 
     def receive_file(
-        self, path: str, source: Source, *, claim: Claim, length: int | None, sha256: str | None
+        self,
+        path: str,
+        source: Source,
+        *,
+        claim: Claim,
+        length: int | None,
+        sha256: str | None,
+        wrote: Wrote = untold,
     ) -> FileEntry:
         """Write one file from all of ``source``.
 
+        ``claim`` asks before blocks are taken, ``wrote`` tells of them once they are.
         ``length`` is what the source declared: fewer bytes raise
         IncompleteBody, more InvalidRequest.  A digest that differs from
         ``sha256`` raises DigestMismatch.  Also raises NoSpace, IoError, and
@@ -78,19 +86,22 @@ class Ingest:
         fault = file_path_fault(path) or self._names.add_file(path)
         if fault is not None:
             raise InvalidRequest(what=f"file {path!r}", reason=fault)
-        entry = self._write(path, source, claim, length)
+        entry = self._write(path, source, claim, wrote, length)
         if sha256 is not None and entry.sha256 != sha256:
             raise DigestMismatch(expected=sha256, actual=entry.sha256, file=path)
         return entry
 
-    def receive_tar(self, source: Source, *, claim: Claim) -> tuple[FileEntry, ...]:
+    def receive_tar(
+        self, source: Source, *, claim: Claim, wrote: Wrote = untold
+    ) -> tuple[FileEntry, ...]:
         """Write the regular files of a tar stream, all of it or an error.
 
         Raises InvalidArchive beside what `receive_file` raises.
         """
         reader = TarReader(source)
         return tuple(
-            self._write(member.path, reader, claim, member.size) for member in reader.members()
+            self._write(member.path, reader, claim, wrote, member.size)
+            for member in reader.members()
         )
 
     def abort(self) -> Doomed | None:
@@ -151,14 +162,16 @@ class Ingest:
             return doomed
         return doomed
 
-    def _write(self, path: str, source: Source, claim: Claim, length: int | None) -> FileEntry:
+    def _write(
+        self, path: str, source: Source, claim: Claim, wrote: Wrote, length: int | None
+    ) -> FileEntry:
         if self._settled:
             # Its descriptor may be another's by now.
             raise RuntimeError(f"ingest {self.id} is settled already")
         with reported(f"create of {path}"):
             descriptor = self._create(path)
         try:
-            size, digest = self._pour(path, descriptor, source, claim, length)
+            size, digest = self._pour(path, descriptor, source, claim, wrote, length)
             self._root.reach("ingest.file-written")
             with reported(f"fsync of {path}"):
                 stamp = self._seal(descriptor)
@@ -184,7 +197,13 @@ class Ingest:
         self._made.add(path)
 
     def _pour(
-        self, path: str, descriptor: int, source: Source, claim: Claim, length: int | None
+        self,
+        path: str,
+        descriptor: int,
+        source: Source,
+        claim: Claim,
+        wrote: Wrote,
+        length: int | None,
     ) -> tuple[int, str]:
         """Write and hash what arrives; its length and sha256."""
         if self._buffer is None:
@@ -203,6 +222,8 @@ class Ingest:
                 tree.write_all(descriptor, buffer[:count])
                 size += count
                 pace.reached(size)
+            if growth:
+                wrote(growth)
         if length is not None:
             self._check_length(source, buffer, size, length)
         return size, digest.hexdigest()

@@ -11,6 +11,13 @@ BUFFER_BYTES: Final = 512 << 10
 Claim: TypeAlias = Callable[[int], None]
 """Called before a file's blocks grow by so many bytes; what it raises ends the ingest."""
 
+Wrote: TypeAlias = Callable[[int], None]
+"""Called after a file's blocks grew by so many bytes."""
+
+
+def untold(size: int) -> None:
+    """A `Wrote` for whom nobody counts."""
+
 
 class Source(Protocol):
     """Bytes that arrive, read by one thread that may block."""

@@ -199,7 +199,10 @@ class AdmissionVerdict(
 class EvictionShape(BaseModel):
     sequence: Count
     key: Named
-    generation: Hash
+    generation: str = Field(
+        pattern="^[0-9a-f]{16}([0-9a-f]{48})?$",
+        description="Of one whose manifest was damaged only the digest's start is known.",
+    )
     bytes: Size
     reason: Literal["admission", "budget", "disk", "request", "damage"]
     at: datetime
@@ -244,6 +247,7 @@ class StatusShape(BaseModel):
     pinned_bytes: Size
     evictable_bytes: Size
     free_bytes: Size
+    over_budget_bytes: Size
     overhead_bytes: Size
     filesystem_total_bytes: Size
     filesystem_free_bytes: Size
