@@ -212,8 +212,8 @@ def file_path_fault(path: str) -> str | None:
         return f"it is longer than {FILE_PATH_BYTES_MAX} bytes"
     if path.startswith("/"):
         return "it is absolute"
-    if _CONTROL.search(path):
-        return "it contains a control character"
+    if _CONTROL.search(path) or len(path.splitlines()) > 1:
+        return "it contains a control character or a line break"
     if len(segments) > FILE_DEPTH_MAX:
         return f"it is deeper than {FILE_DEPTH_MAX} directories"
     for segment in segments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import tarfile
 from pathlib import Path
@@ -274,3 +275,34 @@ def test_a_refused_member_is_never_handed_on() -> None:
     with pytest.raises(InvalidArchive):
         next(members)
     assert claims.total == 1
+
+
+def test_the_records_of_a_header_are_read_in_time_that_grows_as_they_do() -> None:
+    """Quadratic in a megabyte of six-byte records, this took seconds of a thread nobody can stop."""
+    records = archive_module._pax_records(b"6 a=b\n" * 174_000)
+    assert records == {b"a": b"b"}
+
+
+def test_an_archive_of_headers_alone_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_module, "HEADERS_MAX", 10)
+    directory = tarfile.TarInfo("d")
+    directory.type = tarfile.DIRTYPE
+    endless = itertools.cycle(directory.tobuf())
+
+    class Endless:
+        def readinto(self, buffer: memoryview) -> int:
+            buffer[:] = bytes(itertools.islice(endless, len(buffer)))
+            return len(buffer)
+
+    with pytest.raises(InvalidArchive, match="more than 10 headers"):
+        list(TarReader(Endless()).members())
+
+
+def test_a_compressed_archive_is_told_for_what_it_is() -> None:
+    class Compressed:
+        def readinto(self, buffer: memoryview) -> int:
+            buffer[:2] = b"\x1f\x8b"
+            return len(buffer)
+
+    with pytest.raises(InvalidArchive, match="gzip"):
+        list(TarReader(Compressed()).members())

@@ -27,13 +27,20 @@ from weightd.store.source import Source, fill
 BLOCK: Final = 512
 EXTENSION_BYTES_MAX: Final = 1 << 20
 TRAILING_BYTES_MAX: Final = 64 << 20
+HEADERS_MAX: Final = 1_000_000
+"""Headers in one archive, those of directories and extensions included; else it need never end."""
+
+HEADER_BYTES_MAX: Final = 256 << 20
+"""What all extended headers of one archive come to."""
+
 MEMBER_BYTES_MAX: Final = (1 << 63) - 1
 
 _ZERO: Final = bytes(BLOCK)
+_GZIP: Final = b"\x1f\x8b"
 _REGULAR: Final = frozenset({b"0", b"\0", b"7"})
 _REFUSED: Final = {
     b"1": "it is a hard link, and a model holds files only",
-    b"2": "it is a symbolic link, and a model holds files only",
+    b"2": "it is a symbolic link, and a model holds files only; tar -h packs what it points at",
     b"3": "it is a character device",
     b"4": "it is a block device",
     b"6": "it is a fifo",
@@ -87,6 +94,8 @@ class TarReader:
         self._left = 0
         self._padding = 0
         self._current: str | None = None
+        self._headers = 0
+        self._header_bytes = 0
         self._names = Names()
 
     def members(self) -> Iterator[Member]:
@@ -129,6 +138,11 @@ class TarReader:
         header = self._block()
         if header is None:
             _refuse("it is truncated: there is no end marker")
+        self._headers += 1
+        if self._headers == 1 and header.startswith(_GZIP):
+            _refuse("it is compressed by gzip; send it as it is, by tar -cf")
+        if self._headers > HEADERS_MAX:
+            _refuse(f"it has more than {HEADERS_MAX} headers")
         if header != _ZERO:
             return header
         second = self._block()
@@ -168,6 +182,9 @@ class TarReader:
         return _Extension(path=records.get(b"path"), size=_pax_size(records), kind=kind)
 
     def _extension_bytes(self, size: int) -> bytes:
+        self._header_bytes += size
+        if self._header_bytes > HEADER_BYTES_MAX:
+            _refuse(f"its extended headers have more than {HEADER_BYTES_MAX} bytes together")
         data = bytearray(size + -size % BLOCK)
         if fill(self._source, memoryview(data)) < len(data):
             _refuse("it is truncated in an extended header")
@@ -291,16 +308,17 @@ def _path(raw: bytes, shown: str) -> str:
 def _pax_records(data: bytes) -> dict[bytes, bytes]:
     """The records of a pax header, the last of a name winning.  Raises InvalidArchive."""
     records: dict[bytes, bytes] = {}
-    while data:
-        match = _PAX_LENGTH.match(data)
-        length = int(match[1]) if match else 0
-        if match is None or length > len(data) or data[length - 1 : length] != b"\n":
+    start = 0
+    while start < len(data):
+        match = _PAX_LENGTH.match(data, start)
+        end = start + int(match[1]) if match else 0
+        if match is None or end > len(data) or data[end - 1 : end] != b"\n":
             _refuse("a pax header is malformed")
-        name, equals, value = data[match.end() : length - 1].partition(b"=")
+        name, equals, value = data[match.end() : end - 1].partition(b"=")
         if not equals or not name:
             _refuse("a pax header is malformed")
         records[name] = value
-        data = data[length:]
+        start = end
     if any(name.startswith(b"GNU.sparse") for name in records):
         _refuse(_REFUSED[b"S"])
     for name in (b"path", b"size"):

@@ -7,7 +7,7 @@ import stat
 
 from weightd.model import Blob, FileEntry, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import Damage, printable, reported
+from weightd.store.faults import Damage, reported
 from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
@@ -15,6 +15,9 @@ from weightd.store.tree import Leaf
 
 def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
     """Look at every file: its blobs as they are now, or what is wrong.
+
+    A file that was not published with the model (a byte-code cache, say, that a
+    replica left) damages nothing, and is nothing of ours to delete a model for.
 
     Raises IoError when the disk does not answer, which says nothing about the
     model.
@@ -46,8 +49,6 @@ def _compare(root: Root, record: Record, leaves: dict[str, Leaf]) -> Damage | tu
         if (reason := _fault(entry, stamp, leaf.status)) is not None:
             return Damage(reason)
         stamps.append(Stamp.of(leaf.status))
-    if leaves:
-        return Damage(f"{printable(min(leaves))} was not published with it")
     return record._replace(stamps=tuple(stamps)).blobs(root.block)
 
 

@@ -74,6 +74,17 @@ def is_own_name(name: str) -> bool:
     return name in _OWN or _DATABASE.fullmatch(name) is not None
 
 
+def own_name(name: str, directory: str) -> str:
+    """How our file ``name`` is called in the generation directory ``directory``.
+
+    It stands beside the directory handed out, which ends in the model's own
+    name.  A model called like our file gives way to it by nothing: our file
+    takes a dot ahead, which no key has.
+    """
+    model = directory.rpartition(".")[0].rpartition("+")[2].partition("@")[0]
+    return f".{name}" if model == name else name
+
+
 def generation_name(generation: GenerationId) -> str:
     """The directory of a generation below ``models/``.
 

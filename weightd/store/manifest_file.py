@@ -80,7 +80,7 @@ def encode(record: Record) -> bytes:
         "revision": manifest.revision,
         "files": files,
     }
-    return json.dumps(fields, indent=1).encode() + b"\n"
+    return json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def read(name: str, parent: int) -> Record:
@@ -89,7 +89,8 @@ def read(name: str, parent: int) -> Record:
     Opens one file; that ``name`` is a directory and no link is known to the
     caller.  Raises Unreadable, or OSError for a disk that fails.
     """
-    descriptor = tree.open_regular(parent, f"{name}/{layout.MANIFEST}", checked=True)
+    own = layout.own_name(layout.MANIFEST, name)
+    descriptor = tree.open_regular(parent, f"{name}/{own}", checked=True)
     if descriptor is None:
         raise Unreadable("manifest.json is missing, or not a regular file")
     try:

@@ -42,7 +42,8 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
         _flush_directories(root, ingest.content)
         with opened(ingest.id, root.incoming) as generation:
             data = manifest_file.encode(record)
-            tree.write_flushed(layout.MANIFEST, data, generation, 0o444)
+            own = layout.own_name(layout.MANIFEST, name)
+            tree.write_flushed(own, data, generation, 0o444)
             os.fchmod(generation, _GENERATION_MODE)
             os.fsync(generation)
         root.reach("publish.manifest-flushed")
@@ -111,11 +112,13 @@ def _appear(root: Root, arrival: str, name: str) -> None:
 
 def mark_superseded(root: Root, generation: GenerationId) -> None:
     """Retire a generation for good; one that vanished needs no mark.  Raises NoSpace, IoError."""
+    name = layout.generation_name(generation)
+    mark = layout.own_name(layout.SUPERSEDED, name)
     with reported(f"retirement of {generation.key}"):
         try:
-            with opened(layout.generation_name(generation), root.models) as directory:
-                if not tree.exists(layout.SUPERSEDED, directory):
-                    tree.write_flushed(layout.SUPERSEDED, b"", directory, 0o444)
+            with opened(name, root.models) as directory:
+                if not tree.exists(mark, directory):
+                    tree.write_flushed(mark, b"", directory, 0o444)
                 os.fsync(directory)
         except FileNotFoundError:
             return
@@ -124,11 +127,9 @@ def mark_superseded(root: Root, generation: GenerationId) -> None:
 
 def clear_superseded(root: Root, generation: GenerationId) -> None:
     """Make a retired generation current again.  Raises IoError."""
-    with (
-        reported(f"return of {generation.key}"),
-        opened(layout.generation_name(generation), root.models) as directory,
-    ):
+    name = layout.generation_name(generation)
+    with reported(f"return of {generation.key}"), opened(name, root.models) as directory:
         with suppress(FileNotFoundError):
-            os.unlink(layout.SUPERSEDED, dir_fd=directory)
+            os.unlink(layout.own_name(layout.SUPERSEDED, name), dir_fd=directory)
         os.fsync(directory)
     root.reach("retire.unmarked")
