@@ -194,3 +194,25 @@ async def test_bytes_of_a_doomed_file_count_until_it_is_closed(root: Path) -> No
             assert not waiting.done()
         await soon(waiting)
         assert node.resident() == ["new"]
+
+
+async def test_a_seizure_that_begins_while_the_filesystem_is_asked(root: Path) -> None:
+    """What was asked before is not decided on while the victims may still come back."""
+    async with running(root, CAPACITY) as node:
+        with opened(await filled(node)):
+            asking = node.workers.arm("filesystem", after=True)
+            second = asyncio.create_task(node.put("second", BLOCK))
+            await soon(asking.met.wait())
+            seizing = node.workers.arm("doom", after=False)
+            first = asyncio.create_task(node.put("first", 9 * BLOCK))
+            await soon(seizing.met.wait())
+            asking.let_go()
+            for _ in range(5):
+                await node.workers.disk(int)
+            assert not second.done()
+            assert node.usage.arrivals == 1
+            seizing.let_go()
+            with pytest.raises(Blocked):
+                await soon(first)
+            await soon(second)
+            assert node.resident() == ["second", "spare", "used"]
