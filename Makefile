@@ -62,6 +62,7 @@ clean:  ## Remove what the targets made
 # what it lists, by hash, and leaves out what requirements-weights.txt would pull in.
 $(VENV)/.made: $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weightd needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ...")'
+	@echo 'installing into $(VENV) (once) …'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(LOCK))
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -25,7 +25,10 @@ def test_the_example_happens(tmp_path: Path) -> None:
     assert "used 285 MB of 300 MB; evictions 1; here: llama-70b 140 MB, qwen-72b 145 MB" in (
         ran.stdout
     )
+    assert "--capacity 300MB --min-free 0 --listen 127.0.0.1:0" in ran.stdout
     assert "503 blocked" in ran.stdout
+    assert "204 replica-1 pins llama-70b no more" in ran.stdout
+    assert "being unlinked" not in ran.stdout
     assert "Held by replica-1" in ran.stdout
     assert "413 too-large" in ran.stdout
     assert f"\n{len(STORY)}. " in ran.stdout
@@ -40,6 +43,7 @@ def test_the_daemon_goes_on_until_it_is_interrupted(tmp_path: Path) -> None:
         assert running.stdout is not None
         while not running.stdout.readline().startswith("The daemon goes on"):
             assert running.poll() is None
+        assert running.stdout.readline().startswith("Call it from another shell, with SOCKET=")
         running.send_signal(signal.SIGINT)
         assert running.stdout.read().strip() == "ended"
         assert running.wait() == 0

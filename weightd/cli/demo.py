@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,20 +28,26 @@ from typing import Any, Final
 from weightd.units import format_bytes
 
 MB: Final = 10**6
-CAPACITY: Final = 300 * MB
+CAPACITY: Final = "300MB"
 _CHUNK: Final = MB
 _END_WITHIN: Final = 60.0
+_UNLINKED_WITHIN: Final = 10.0
+_LOOK_AGAIN: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call, why it is made, and the status it must get; ``size`` of its body is in MB."""
+    """One call, why it is made, and the status it must get; ``size`` of its body is in MB.
+
+    ``done`` says what happened where the answer has no body to say it.
+    """
 
     why: str
     method: str
     target: str
     expected: HTTPStatus
     size: int | None = None
+    done: str = ""
 
 
 def _put(why: str, key: str, size: int, expected: HTTPStatus = HTTPStatus.CREATED) -> Step:
@@ -56,7 +63,8 @@ def _pin(why: str, holder: str, key: str) -> Step:
 
 
 def _unpin(why: str, holder: str, key: str) -> Step:
-    return Step(why, "DELETE", f"/v1/pins/{holder}/{key}", HTTPStatus.NO_CONTENT)
+    done = f"{holder} pins {key} no more"
+    return Step(why, "DELETE", f"/v1/pins/{holder}/{key}", HTTPStatus.NO_CONTENT, done=done)
 
 
 BLOCKED: Final = HTTPStatus.SERVICE_UNAVAILABLE
@@ -96,7 +104,7 @@ def main() -> int:
                 _tell(door)
                 if not once:
                     print("\nThe daemon goes on; Ctrl-C ends it and removes what it made.")
-                    sys.stdout.flush()
+                    print(f"Call it from another shell, with SOCKET={door}", flush=True)
                     daemon.wait()
     except KeyboardInterrupt:
         print("\nended")
@@ -116,20 +124,16 @@ class Unexpected(Exception):
 @contextmanager
 def _daemon(root: Path, door: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a daemon until the end of the block; it answers when the block begins."""
-    settings = {
-        "root": str(root),
-        "socket": str(door),
-        "capacity": f"{CAPACITY}",
-        "min_free": "0",
-        "listen": "127.0.0.1:0",
-        "log_level": "warning",
-    }
+    flags = [
+        *("--root", str(root), "--socket", str(door)),
+        *("--capacity", CAPACITY, "--min-free", "0"),
+        *("--listen", "127.0.0.1:0", "--log-level", "warning"),
+    ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
-    environment |= {f"WEIGHTD_{name.upper()}": value for name, value in settings.items()}
-    print("$ weightd serve --capacity 300MB", flush=True)
+    print(f"$ weightd serve {' '.join(flags)}", flush=True)
     # A session of its own: Ctrl-C is for this process, which then ends the daemon gracefully.
     with subprocess.Popen(
-        [sys.executable, "-m", "weightd", "serve"],
+        [sys.executable, "-m", "weightd", "serve", *flags],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
@@ -207,7 +211,7 @@ def _tell(door: Path) -> None:
 def _play(number: int, step: Step, door: Path) -> None:
     print(f"\n{number:>2}. {step.why}\n    $ {_as_curl(step)}")
     status, answer = _call(door, step.method, step.target, step.size)
-    print(f"    {status} {_in_short(answer)}")
+    print(f"    {status} {_in_short(answer) or step.done}")
     print(f"    {_standing(door)}", flush=True)
     if status != step.expected:
         raise Unexpected(f"step {number} was answered {status}, not {int(step.expected)}")
@@ -232,7 +236,7 @@ def _in_short(answer: Any) -> str:
 
 def _standing(door: Path) -> str:
     """Used bytes, evictions, and what is here, after a step."""
-    _, node = _call(door, "GET", "/v1/status")
+    node = _settled(door)
     _, listing = _call(door, "GET", "/v1/models")
     used = f"used {format_bytes(node['used_bytes'])} of {format_bytes(node['capacity_bytes'])}"
     if doomed := node["doomed_bytes"]:
@@ -241,12 +245,22 @@ def _standing(door: Path) -> str:
     return f"{used}; evictions {node['evictions']}; here: {here}"
 
 
+def _settled(door: Path) -> Any:
+    """The status once evicted bytes have left the disk; an eviction is answered before that."""
+    until = time.monotonic() + _UNLINKED_WITHIN
+    while True:
+        _, node = _call(door, "GET", "/v1/status")
+        if not node["doomed_bytes"] or time.monotonic() > until:
+            return node
+        time.sleep(_LOOK_AGAIN)
+
+
 def _show_journal(door: Path) -> None:
     _, journal = _call(door, "GET", "/v1/evictions")
     print("\nThe journal, `curl --unix-socket $SOCKET http://localhost/v1/evictions`:")
     for line in journal["evictions"]:
         print(f"    {line['key']} went for {line['beneficiary']} ({line['reason']})")
-    print(f"\n    SOCKET={door}", flush=True)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
