@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from weightd.api import Desk, Door, EdgeProtocol, Limits, create_app
+from weightd.api import Desk, Door, Limits, create_app, protocol_of
 from weightd.api.app import ROUTES
 from weightd.api.problems import kind_of
 from weightd.cache import Options, WeightCache
@@ -151,14 +151,18 @@ async def answering(
 ) -> AsyncIterator[Served]:
     """Answer at one door, on a unix socket or on a free port of the loopback."""
     app = create_app(desk, door)
+    protocol: Any = protocol_of(desk, door)
     config = uvicorn.Config(
-        app, http=EdgeProtocol, lifespan="off", ws="none", log_config=None, access_log=False
+        app, http=protocol, lifespan="off", ws="none", log_config=None, access_log=False
     )
     # The socket has a short path, whatever the test's directory is called.
     with tempfile.TemporaryDirectory(prefix="weightd-") as directory:
         path = Path(directory) / "socket"
+        path.parent.chmod(0o711)
         listener = socket.socket(socket.AF_INET if tcp else socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(("127.0.0.1", 0) if tcp else str(path))
+        if door == "replica":
+            path.chmod(0o666)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}" if tcp else "http://weightd"
         server = _Server(config)
         running = asyncio.create_task(server._serve([listener]))

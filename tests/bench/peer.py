@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weightd.api import EdgeProtocol
+from weightd.api.connections import Connections
 from weightd.daemon.door import Door
 from weightd.daemon.listeners import BACKLOG
 
@@ -61,7 +64,9 @@ async def serve(app: ASGIApp, path: str) -> None:
         listener.setblocking(False)
         listener.bind(path)
         listener.listen(BACKLOG)
-        door = Door(app, listener)
+        connections = Connections(limit=BACKLOG, idle_timeout=60.0)
+        protocol = partial(EdgeProtocol, connections=connections, door="admin")
+        door = Door(app, listener, protocol)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, door.leave, 1.0)
         await door.answer()
 

@@ -5,10 +5,10 @@ are one table in ``problems``; ``bodies`` and ``content`` are the paths of the
 bytes in and out, rooms of their own.
 """
 
-from weightd.api.app import create_app
+from weightd.api.app import create_app, protocol_of
 from weightd.api.desk import Desk, Limits
 from weightd.api.edge import DrainLimits
 from weightd.api.protocol import EdgeProtocol
 from weightd.api.routing import Door
 
-__all__ = ["Desk", "Door", "DrainLimits", "EdgeProtocol", "Limits", "create_app"]
+__all__ = ["Desk", "Door", "DrainLimits", "EdgeProtocol", "Limits", "create_app", "protocol_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ from weightd.api.edge import Fence, Timed, UnreadBodies
 from weightd.api.faults import UnknownRoute, WrongMethod
 from weightd.api.openapi import describe, options
 from weightd.api.problems import problem
+from weightd.api.protocol import EdgeProtocol
 from weightd.api.routing import ADMIN, Answer, Door, EdgeRoute, Route, closed, sent_path
 from weightd.api.words import json_answer
 from weightd.errors import WeightdError
@@ -57,6 +59,7 @@ def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> Fa
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.desk = desk
+    app.state.admin = admin
     app.router.route_class = EdgeRoute
     for route in ROUTES:
         _install(app, route, door, admin)
@@ -68,6 +71,11 @@ def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> Fa
     app.add_middleware(UnreadBodies, limits=desk.limits.drain)
     app.add_middleware(Timed, times=desk.times)
     return app
+
+
+def protocol_of(desk: Desk, door: Door) -> partial[EdgeProtocol]:
+    """What answers each connection at a door, for uvicorn's ``http``."""
+    return partial(EdgeProtocol, connections=desk.connections, door=door)
 
 
 def _install(app: FastAPI, route: Route, door: Door, admin: str) -> None:

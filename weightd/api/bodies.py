@@ -27,6 +27,9 @@ from weightd.errors import IncompleteBody, Stalled, WeightdError
 HANDOVER: Final = 512 * 1024
 """How many bytes wake the thread."""
 
+PACE: Final = 64 * 1024
+"""How many bytes a peer must send within each idle timeout, for as long as its body goes on."""
+
 QUEUED_MAX: Final = 2 * HANDOVER
 """How many bytes wait for the thread before the loop stops receiving."""
 
@@ -35,8 +38,8 @@ class RequestBody:
     """The body of one request as a flow that has not begun (`weightd.cache.records.Body`).
 
     ``length`` is what the peer declared, None when it did not.  ``idle_timeout``
-    is how many seconds the peer may send nothing while it is its turn; time
-    that the disk takes does not count.
+    is how many seconds the peer has for each `PACE` bytes, and for what is left
+    at the end, while it is its turn; time that the disk takes does not count.
     """
 
     def __init__(self, receive: Receive, *, length: int | None, idle_timeout: float) -> None:
@@ -44,6 +47,8 @@ class RequestBody:
         self._length = length
         self._idle_timeout = idle_timeout
         self._received = 0
+        self._due = PACE
+        self._waited = 0.0
         self._pipe: _Pipe | None = None
         self._flow: asyncio.Task[None] | None = None
 
@@ -81,15 +86,20 @@ class RequestBody:
 
     async def _next(self) -> tuple[bytes, bool]:
         """The next bytes and whether more follow.  Raises Stalled or IncompleteBody."""
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         try:
-            async with asyncio.timeout(self._idle_timeout):
+            async with asyncio.timeout(self._idle_timeout - self._waited):
                 message = await self._receive()
         except TimeoutError:
             raise Stalled("The request's body", self._idle_timeout) from None
+        self._waited += clock() - begun
         if message["type"] == "http.disconnect":
             raise self.incomplete()
         chunk: bytes = message.get("body", b"")
         self._received += len(chunk)
+        if self._received >= self._due:
+            self._due, self._waited = self._received + PACE, 0.0
         return chunk, message.get("more_body", False)
 
     @property

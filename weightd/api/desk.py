@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from weightd.api.connections import Connections
 from weightd.api.edge import DrainLimits
 from weightd.api.metrics import RequestTimes
 from weightd.cache import Snapshot, State, WeightCache
@@ -19,13 +20,16 @@ from weightd.errors import Starting, TooMany
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``puts`` is how many may be under way at once, waiting ones included.
+    """``puts`` is how many may be under way at once, besides those that wait for room.
+
+    ``connections`` is how many there may be over all doors.
 
     Times are in seconds: ``idle_timeout`` is how long a peer may send or take
     nothing, ``probe_timeout`` how long the cache may take to show that it lives.
     """
 
     puts: int = 64
+    connections: int = 1024
     idle_timeout: float = 60.0
     probe_timeout: float = 5.0
     drain: DrainLimits = field(default_factory=DrainLimits)
@@ -37,6 +41,7 @@ class Desk:
     def __init__(self, cache: WeightCache, limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
         self.times = RequestTimes()
+        self.connections = Connections(self.limits.connections, self.limits.idle_timeout)
         self._cache = cache
         self._puts = 0
 
@@ -57,8 +62,11 @@ class Desk:
 
     @contextmanager
     def place_for_put(self) -> Iterator[None]:
-        """Take one of the places for puts.  Raises TooMany when all are taken."""
-        if self._puts >= self.limits.puts:
+        """Take one of the places for puts.  Raises TooMany when all are taken.
+
+        One that waits for room has none: the cache bounds how many wait.
+        """
+        if self._puts - self._cache.waiting >= self.limits.puts:
             raise TooMany("puts under way", self.limits.puts)
         self._puts += 1
         try:

@@ -23,7 +23,7 @@ from weightd.api.reading import (
     read_query,
     refuse_encoded,
 )
-from weightd.api.routing import ADMIN, LOCAL, Answer, Header, Route
+from weightd.api.routing import ADMIN, LOCAL, REPLICA, Answer, Header, Route
 from weightd.api.words import json_answer, listed_record, record_answer
 from weightd.cache.records import PutTerms
 from weightd.errors import InvalidRequest
@@ -170,7 +170,7 @@ ROUTES: Final = (
         "GET",
         "/v1/models/{key}",
         get_model,
-        ADMIN,
+        REPLICA,
         "Look a model up: counts as a hit or a miss, and as a use",
         {200: _RECORD},
         (errors.NotResident, errors.IoError),
@@ -180,7 +180,7 @@ ROUTES: Final = (
         "HEAD",
         "/v1/models/{key}",
         peek_model,
-        ADMIN,
+        REPLICA,
         "Ask whether a model is here: neither counts nor touches",
         {200: Answer("It is here.")},
         (errors.NotResident, errors.IoError),
@@ -249,7 +249,7 @@ ROUTES: Final = (
         "GET",
         "/v1/content/{key}",
         get_content,
-        ADMIN,
+        REPLICA,
         "Read a file's bytes, or a range of them: counts no lookup",
         _CONTENT,
         _CONTENT_ERRORS,
@@ -261,7 +261,7 @@ ROUTES: Final = (
         "HEAD",
         "/v1/content/{key}",
         get_content,
-        ADMIN,
+        REPLICA,
         "Ask for a file's size and ETag",
         {200: _CONTENT[200], 304: _CONTENT[304]},
         _CONTENT_ERRORS,

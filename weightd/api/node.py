@@ -15,7 +15,7 @@ from weightd.api.eventstream import EventStream
 from weightd.api.faults import Unhealthy, UnsupportedMediaType
 from weightd.api.metrics import SnapshotCollector, render
 from weightd.api.reading import key_given, read_json, read_query
-from weightd.api.routing import ADMIN, EVERYWHERE, LOCAL, Answer, Route
+from weightd.api.routing import ADMIN, LOCAL, PROBES, Answer, Route
 from weightd.api.words import eviction_words, json_answer, status_words, verdict_words
 from weightd.cache.records import Snapshot
 from weightd.wire import answers as wire
@@ -24,7 +24,7 @@ from weightd.wire.requests import AdmissionRequest, EventsQuery, EvictionsQuery,
 
 async def get_status(request: Request) -> Response:
     read_query(request, NoQuery)
-    return json_answer(status_words(await desk_of(request).snapshot()))
+    return json_answer(status_words(await _probe(desk_of(request))))
 
 
 async def post_admission(request: Request) -> Response:
@@ -66,14 +66,14 @@ async def get_readiness(request: Request) -> Response:
 async def get_metrics(request: Request) -> Response:
     read_query(request, NoQuery)
     desk = desk_of(request)
-    snapshot = await desk.snapshot()
+    snapshot = await _probe(desk)
     collector = SnapshotCollector(snapshot, desk.times, time.time())
     text, content_type = render(collector, request.headers.get("accept", ""))
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": content_type})
 
 
 async def _probe(desk: Desk) -> Snapshot:
-    """Have the cache show that it lives: its loop, its threads and its filesystem.
+    """Every figure, which shows that the cache lives: its loop, its threads and its filesystem.
 
     Raises Unhealthy, or the error that the cache met.
     """
@@ -98,7 +98,7 @@ ROUTES: Final = (
         LOCAL,
         "The budget and its parts, counts, and what the kernel can tell",
         {200: Answer("Every figure, taken at one instant.", wire.StatusShape)},
-        (errors.IoError,),
+        (errors.IoError, Unhealthy),
     ),
     Route(
         "POST",
@@ -137,7 +137,7 @@ ROUTES: Final = (
         "GET",
         "/healthz",
         get_health,
-        EVERYWHERE,
+        PROBES,
         "Whether the daemon lives: probes its loop, its threads and its filesystem",
         {200: Answer("It does.", wire.HealthShape)},
         (errors.IoError, Unhealthy),
@@ -146,7 +146,7 @@ ROUTES: Final = (
         "GET",
         "/readyz",
         get_readiness,
-        EVERYWHERE,
+        PROBES,
         "Whether the daemon takes requests",
         {200: Answer("It does.", wire.HealthShape)},
         (errors.Starting, errors.Draining),
@@ -155,9 +155,9 @@ ROUTES: Final = (
         "GET",
         "/metrics",
         get_metrics,
-        EVERYWHERE,
+        PROBES,
         "The metrics, for Prometheus",
         {200: Answer("In the format that `Accept` asks for.", media=_EXPOSITION)},
-        (errors.IoError,),
+        (errors.IoError, Unhealthy),
     ),
 )

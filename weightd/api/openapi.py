@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 from weightd import __version__
 from weightd.api.examples import EXAMPLES
 from weightd.api.problems import TABLE, document, kind_of
-from weightd.api.routing import Answer, Errors, Route
+from weightd.api.routing import Answer, Door, Errors, Route
 from weightd.errors import WeightdError
 from weightd.wire.fields import HOLDER_SCHEMA, KEY_SCHEMA
 from weightd.wire.problems import MEDIA_TYPE
@@ -68,9 +68,22 @@ def options(route: Route) -> dict[str, Any]:
         "status_code": next(iter(route.answers)),
         "response_model": None,
         "summary": route.summary,
-        "description": route.description or route.summary,
+        "description": _description(route),
         "operation_id": _operation(route),
     }
+
+
+_DOORS: Final[dict[Door, str]] = {
+    "admin": "the admin socket",
+    "replica": "the replica socket",
+    "read-only": "the listener on a loopback address",
+    "public": "a listener on any other address",
+}
+
+
+def _description(route: Route) -> str:
+    doors = [words for door, words in _DOORS.items() if door in route.doors]
+    return f"{route.description or route.summary + '.'} Answered at {', '.join(doors)}."
 
 
 def _details(route: Route) -> dict[str, Any]:
@@ -81,6 +94,7 @@ def _details(route: Route) -> dict[str, Any]:
     """
     responses = {str(status): _response(answer) for status, answer in route.answers.items()}
     details: dict[str, Any] = {
+        "x-weightd-doors": [door for door in _DOORS if door in route.doors],
         "parameters": [*_path(route), *_query(route), *_headers(route)],
         "responses": responses | _refusals(route.all_errors),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from starlette.requests import Request
@@ -9,8 +11,9 @@ from starlette.responses import Response
 
 from weightd import errors
 from weightd.api.desk import desk_of
+from weightd.api.protocol import CONNECTION
 from weightd.api.reading import holder_in_path, key_in_path, read_query, settle
-from weightd.api.routing import ADMIN, Answer, Route
+from weightd.api.routing import ADMIN, REPLICA, Answer, Route
 from weightd.api.words import json_answer, pin_view, pin_words, record_answer
 from weightd.wire import answers as wire
 from weightd.wire.requests import NoQuery, PinQuery
@@ -21,13 +24,15 @@ async def put_pin(request: Request) -> Response:
     key = key_in_path(request)
     holder, query = settle(lambda: holder_in_path(request), lambda: read_query(request, PinQuery))
     forever = query.ttl == "forever"
-    outcome = await desk_of(request).cache.pin(
-        holder,
-        key,
-        ttl=query.ttl if isinstance(query.ttl, float) else None,
-        forever=forever,
-        generation=query.generation,
-    )
+    with _admin_named(request):
+        outcome = await desk_of(request).cache.pin(
+            holder,
+            key,
+            ttl=query.ttl if isinstance(query.ttl, float) else None,
+            forever=forever,
+            generation=query.generation,
+            uid=peer_uid(request),
+        )
     status = 201 if outcome.created else 200
     return record_answer(request, outcome.record, status, more=pin_words(outcome))
 
@@ -35,8 +40,25 @@ async def put_pin(request: Request) -> Response:
 async def delete_pin(request: Request) -> Response:
     key = key_in_path(request)
     holder, _ = settle(lambda: holder_in_path(request), lambda: read_query(request, NoQuery))
-    await desk_of(request).cache.unpin(holder, key)
+    with _admin_named(request):
+        await desk_of(request).cache.unpin(holder, key, peer_uid(request))
     return Response(status_code=204)
+
+
+def peer_uid(request: Request) -> int | None:
+    """The user that the kernel saw connect to the replica door; None at the admin's."""
+    uid: int | None = request.scope["extensions"][CONNECTION]["uid"]
+    return uid
+
+
+@contextmanager
+def _admin_named(request: Request) -> Iterator[None]:
+    """A pin that is another's is refused with the place of the door that would not ask."""
+    try:
+        yield
+    except errors.Forbidden as error:
+        error.door = request.app.state.admin
+        raise
 
 
 async def list_pins(request: Request) -> Response:
@@ -63,7 +85,7 @@ ROUTES: Final = (
         "PUT",
         "/v1/pins/{holder}/{key}",
         put_pin,
-        ADMIN,
+        REPLICA,
         "Pin the current generation, or renew the pin this holder has",
         {
             201: Answer("Pinned, on stable storage.", wire.PinnedRecord, _PATH_ALONE),
@@ -74,11 +96,14 @@ ROUTES: Final = (
             errors.GenerationGone,
             errors.IoError,
             errors.StateUnwritable,
+            errors.TooMany,
             errors.Draining,
         ),
         description=(
             "Idempotent. A pinned generation is never evicted, deleted or changed. The count of "
-            "pins is the number of holders. A holder's first pin of a key counts as a lookup."
+            "pins is the number of holders. A holder's first pin of a key counts as a lookup. "
+            "At the replica socket a pin is that of the user who took it, who may have so many and "
+            "touch no other's."
         ),
         query=PinQuery,
     ),
@@ -86,7 +111,7 @@ ROUTES: Final = (
         "DELETE",
         "/v1/pins/{holder}/{key}",
         delete_pin,
-        ADMIN,
+        REPLICA,
         "Let a pin go",
         {204: Answer("It is gone.")},
         (errors.NotPinned, errors.StateUnwritable),

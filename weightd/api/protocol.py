@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import struct
 from asyncio import TimerHandle
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -19,8 +21,10 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from weightd.api.connections import Connections
 from weightd.api.problems import problem
-from weightd.errors import InvalidKey, InvalidRequest, Stalled, WeightdError
+from weightd.api.routing import Door
+from weightd.errors import InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
 from weightd.model import Key
 
 HEAD_SECONDS: Final = 20.0
@@ -35,17 +39,26 @@ CONNECTION: Final = "weightd.connection"
 """The ASGI extension of this server.
 
 ``gone`` is an event that is set once the connection is lost; ``abort`` closes it
-at once, without waiting for a peer to take what it was sent.
+at once, without waiting for a peer to take what it was sent; ``uid`` is the user
+behind it as the kernel saw it connect, None where nobody asks.
 """
+
+_PEER: Final = struct.Struct("3i")
+"""What SO_PEERCRED answers: process, user, group."""
 
 _KEYED: Final = re.compile(rb"/v1/(?:models|content|pins/[^/]*)/(.*)", re.DOTALL)
 
 
 class EdgeProtocol(HttpToolsProtocol):
-    """One connection.  Pass the class to uvicorn as ``http=EdgeProtocol``."""
+    """One connection at a ``door``.  `app.protocol_of` makes what uvicorn takes as ``http``."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, connections: Connections, door: Door, **options: Any):
         super().__init__(*arguments, **options)
+        self._connections = connections
+        self._door = door
+        self._uid: int | None = None
+        self._untaken = 0
+        self._resumed = False
         self._gone = asyncio.Event()
         self._head: bytearray | None = bytearray()
         self._head_timer: TimerHandle | None = None
@@ -53,9 +66,15 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if not self._connections.enter(self, admin=self._door == "admin"):
+            self._turn_away()
+            return
+        if self._door == "replica":
+            self._uid = _peer_uid(transport)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self)
         self._gone.set()
         self._stop_head_timer()
         super().connection_lost(exc)
@@ -82,11 +101,39 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._head = None
         # The task that answers has been made and not yet begun.
-        self.scope["extensions"] = {CONNECTION: {"gone": self._gone, "abort": self.transport.abort}}
+        self.scope["extensions"] = {
+            CONNECTION: {"gone": self._gone, "abort": self.transport.abort, "uid": self._uid}
+        }
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._head = bytearray()
+
+    # -- A place among the connections --------------------------------------------
+
+    def takes_its_answer(self) -> bool:
+        untaken = self.transport.get_write_buffer_size()
+        takes = self._resumed or not untaken or untaken < self._untaken
+        self._untaken, self._resumed = untaken, False
+        return takes
+
+    def cut(self) -> None:
+        self.transport.abort()
+
+    def resume_writing(self) -> None:
+        self._resumed = True
+        super().resume_writing()
+
+    def _turn_away(self) -> None:
+        """Say that there are too many, to as many as may wait until they have read it."""
+        self._refused = True
+        self.transport.write(_written(TooMany("connections", self._connections.limit)))
+        if self._connections.linger(self):
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+        else:
+            self.transport.close()
 
     # -- The head, within its bounds ---------------------------------------------
 
@@ -139,6 +186,13 @@ class EdgeProtocol(HttpToolsProtocol):
         cycle.disconnected = True
         cycle.message_event.set()
         return False
+
+
+def _peer_uid(transport: asyncio.Transport) -> int:
+    found: socket.socket = transport.get_extra_info("socket")
+    credentials = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    uid: int = _PEER.unpack(credentials)[1]
+    return uid
 
 
 def _told(error: httptools.HttpParserError, head: bytes) -> WeightdError:

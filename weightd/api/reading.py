@@ -243,15 +243,19 @@ def _shown(value: object) -> str:
 
 
 async def _whole_body(request: Request, idle_timeout: float) -> bytes:
-    """A small body, whole.  Raises InvalidRequest, Stalled or IncompleteBody."""
+    """A small body, whole, within the timeout.  Raises InvalidRequest, Stalled, IncompleteBody."""
+    try:
+        async with asyncio.timeout(idle_timeout):
+            return await _received(request)
+    except TimeoutError:
+        raise Stalled("The request's body", idle_timeout) from None
+
+
+async def _received(request: Request) -> bytes:
     body = bytearray()
     more = True
     while more:
-        try:
-            async with asyncio.timeout(idle_timeout):
-                message = await request.receive()
-        except TimeoutError:
-            raise Stalled("The request's body", idle_timeout) from None
+        message = await request.receive()
         if message["type"] == "http.disconnect":
             raise IncompleteBody(len(body), None)
         body += message.get("body", b"")

@@ -23,14 +23,16 @@ from weightd.errors import Forbidden, InvalidKey, InvalidRequest, Starting, Weig
 from weightd.wire.requests import NoQuery
 from weightd.wire.requests import Request as RequestShape
 
-Door: TypeAlias = Literal["admin", "read-only", "public"]
-"""Where a request came in: the admin socket, the loopback listener, a listener on the network."""
+Door: TypeAlias = Literal["admin", "replica", "read-only", "public"]
+"""Where a request came in: the admin socket, the socket for replicas, the loopback listener, or a
+listener on the network."""
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 ADMIN: Final[frozenset[Door]] = frozenset({"admin"})
-LOCAL: Final[frozenset[Door]] = frozenset({"admin", "read-only"})
-EVERYWHERE: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public"})
+REPLICA: Final[frozenset[Door]] = frozenset({"admin", "replica"})
+LOCAL: Final[frozenset[Door]] = frozenset({"admin", "replica", "read-only"})
+PROBES: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public"})
 
 Errors: TypeAlias = tuple[type[WeightdError], ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import uvicorn
@@ -22,12 +22,16 @@ _CANCELLED_WITHIN: Final = 5.0
 class Door(uvicorn.Server):
     """A server that leaves signals alone and knows what it has under way."""
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:
+    def __init__(
+        self, app: Any, listener: socket.socket, protocol: Callable[..., EdgeProtocol]
+    ) -> None:
+        # uvicorn asks for a class, and only calls it.
+        made: Any = protocol
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="none",
-                http=EdgeProtocol,
+                http=made,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

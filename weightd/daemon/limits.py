@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import logging
 import resource
+from typing import Final
+
+CONNECTIONS_MAX: Final = 4096
+CONNECTIONS_LEAST: Final = 32
+
+OWN_DESCRIPTORS: Final = 256
+"""Descriptors for databases, transfers, evictions, and connections that are turned away."""
 
 log = logging.getLogger(__name__)
 
@@ -23,3 +30,14 @@ def raise_open_files() -> None:
     except (ValueError, OSError) as error:
         # A hard limit above what the kernel gives now; the soft one still stands.
         log.warning("the limit of open files stays at %d: %s", soft, error)
+
+
+def connections_limit() -> int:
+    """How many connections all doors may have, of the descriptors this process may open.
+
+    Each may have a file open besides.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return CONNECTIONS_MAX
+    return max(CONNECTIONS_LEAST, min(CONNECTIONS_MAX, (allowed - OWN_DESCRIPTORS) // 2))

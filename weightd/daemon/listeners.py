@@ -35,33 +35,43 @@ class UnixDoor:
             self.path.unlink(missing_ok=True)
 
 
-def open_unix(path: Path, mode: int, group: int | None) -> UnixDoor:
-    """Bind ``path``, replacing a stale socket on which nobody answers.
+def open_unix(path: Path, mode: int, group: int | None, setting: str = "socket") -> UnixDoor:
+    """Bind ``path``, which ``setting`` names, replacing a stale socket on which nobody answers.
 
     Nobody can connect before mode and group are set, since listening comes last.
     Raises StartRefused.
     """
+    advice = f"set another with --{setting.replace('_', '-')}"
     try:
-        _make_parent(path)
-        _clear(path)
-        with ExitStack() as undo:
-            door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            door.setblocking(False)
-            door.bind(os.fspath(path))
-            undo.callback(path.unlink, missing_ok=True)
-            if group is not None:
-                _give_to(path, group)
-            path.chmod(mode)
-            door.listen(BACKLOG)
-            identity = _identity(path)
-            undo.pop_all()
+        return _bound(path, mode, group)
+    except _InTheWay as error:
+        raise StartRefused(f"{setting}: {error}{advice}") from None
     except OSError as error:
         raise StartRefused(
-            f"socket: {path} cannot be bound: {error.strerror}; set another with --socket"
+            f"{setting}: {path} cannot be bound: {error.strerror}; {advice}"
         ) from error
-    if identity is None:
-        door.close()
-        raise StartRefused(f"socket: {path} was taken away while it was being bound")
+
+
+class _InTheWay(Exception):
+    """Why a socket cannot be made there, up to the advice to make it elsewhere."""
+
+
+def _bound(path: Path, mode: int, group: int | None) -> UnixDoor:
+    _make_parent(path)
+    _clear(path)
+    with ExitStack() as undo:
+        door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        door.setblocking(False)
+        door.bind(os.fspath(path))
+        undo.callback(path.unlink, missing_ok=True)
+        if group is not None:
+            _give_to(path, group)
+        path.chmod(mode)
+        door.listen(BACKLOG)
+        identity = _identity(path)
+        if identity is None:
+            raise _InTheWay(f"{path} was taken away while it was being bound; ")
+        undo.pop_all()
     return UnixDoor(path, door, identity)
 
 
@@ -94,9 +104,8 @@ def _make_parent(path: Path) -> None:
     owner = path.parent.stat().st_uid
     shared = path.parent.parent.stat().st_mode & stat.S_ISVTX
     if shared and owner not in (0, os.geteuid()):
-        raise StartRefused(
-            f"socket: {path.parent} belongs to uid {owner}, who could put another socket "
-            "in its place; set another with --socket"
+        raise _InTheWay(
+            f"{path.parent} belongs to uid {owner}, who could put another socket in its place; "
         )
 
 
@@ -107,13 +116,9 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise StartRefused(
-            f"socket: {path} is there and is not a socket; move it, or set another with --socket"
-        )
+        raise _InTheWay(f"{path} is there and is not a socket; move it, or ")
     if _answers(path):
-        raise StartRefused(
-            f"socket: another process answers on {path}; stop it, or set another with --socket"
-        )
+        raise _InTheWay(f"another process answers on {path}; stop it, or ")
     path.unlink(missing_ok=True)
 
 

@@ -14,12 +14,13 @@ from typing import Final
 
 import uvloop
 
-from weightd.api import Desk, Limits
+from weightd.api import Desk, Limits, create_app, protocol_of
+from weightd.api import Door as DoorName
 from weightd.cache import Options, WeightCache
 from weightd.cache.records import Snapshot
 from weightd.daemon.banner import Whereabouts, banner, notes
-from weightd.daemon.door import Door, connections_limit
-from weightd.daemon.limits import raise_open_files
+from weightd.daemon.door import Door
+from weightd.daemon.limits import connections_limit, raise_open_files
 from weightd.daemon.listeners import UnixDoor, open_tcp, open_unix
 from weightd.daemon.logs import set_up_logging
 from weightd.daemon.notify import notify
@@ -169,14 +170,19 @@ def _doors(settings: Settings, cache: WeightCache, places: Places) -> list[Door]
     )
     desk = Desk(cache, limits)
     where = f"the admin socket ({places.admin.path})"
-    doors = [Door(desk, "admin", places.admin.socket, where)]
+    doors = [_door(desk, "admin", places.admin.socket, where)]
     if places.replica is not None:
-        doors.append(Door(desk, "replica", places.replica.socket, where))
+        doors.append(_door(desk, "replica", places.replica.socket, where))
     if settings.listen is not None and places.listener is not None:
         # Without a token only a listener that the network cannot reach shows what is here.
         kind: Final = "read-only" if settings.listen.loopback else "public"
-        doors.append(Door(desk, kind, places.listener, where))
+        doors.append(_door(desk, kind, places.listener, where))
     return doors
+
+
+def _door(desk: Desk, name: DoorName, listener: socket.socket, admin: str) -> Door:
+    """``admin`` says where the admin socket is, for those who are refused here."""
+    return Door(create_app(desk, name, admin=admin), listener, protocol_of(desk, name))
 
 
 @asynccontextmanager

@@ -109,7 +109,7 @@ def describe(loaded: Loaded, budget: Budget) -> str:
             text = f"{budget.min_free_share}{_amount(budget.min_free)}"
         elif value is None and name != "listen":
             text = "own" if name.endswith("group") else "(none)"
-        lines.append(f"{name:<14}{text}  ({loaded.places.get(name, 'default')})")
+        lines.append(f"{name:<16}{text}  ({loaded.places.get(name, 'default')})")
     return "\n".join(lines)
 
 

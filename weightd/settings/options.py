@@ -149,6 +149,15 @@ class Settings(BaseSettings):
         _read(values.parse_group),
         Form(values.GROUP_FORM, "GROUP", "the daemon's own"),
     ] = Field(None, description="Group of the socket, for replicas that run as other users.")
+    replica_socket: Annotated[
+        Path | None,
+        _read(values.parse_optional_socket_path),
+        Form(values.SOCKET_FORM, "PATH", "none"),
+    ] = Field(
+        None,
+        description="Unix socket for replicas of any user (mode 0666): they look up, read, list, "
+        "and pin as the user the kernel says they are; none turns it off.",
+    )
     listen: Annotated[
         Listen | None,
         _read(Listen.parse),

@@ -20,6 +20,7 @@ SOCKET_MODE_FORM: Final = "an octal mode such as 0660"
 FILE_MODE_FORM: Final = "an octal mode without write or execute bits, such as 0444"
 GROUP_FORM: Final = "a group's name or number"
 PATH_FORM: Final = "a path such as /var/cache/weightd"
+SOCKET_FORM: Final = "a path such as /run/weightd/replica.sock, or none"
 
 SOCKET_PATH_MOST: Final = 107
 """Bytes of a unix socket's path; the kernel's own limit."""
@@ -144,6 +145,11 @@ def parse_path(text: str) -> Path:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise ValueError(f"{text!r}: {error}; give {PATH_FORM}") from None
+
+
+def parse_optional_socket_path(text: str) -> Path | None:
+    """Read the path of a unix socket; ``none`` is None."""
+    return None if text.strip().lower() == "none" else parse_socket_path(text)
 
 
 def parse_socket_path(text: str) -> Path:
