@@ -225,8 +225,6 @@ def _whereabouts(
         system_disk=on_system_disk(snapshot.root),
         filesystem_total=snapshot.filesystem.total,
         others=snapshot.filesystem.others,
-        filesystem_total=snapshot.filesystem.total,
-        others=snapshot.filesystem.others,
     )
 
 
