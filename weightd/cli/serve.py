@@ -8,6 +8,8 @@ import sys
 
 from weightd.cli.exits import Exit
 from weightd.settings import (
+    Budget,
+    Settings,
     SettingsError,
     describe,
     load,
@@ -41,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     flags = dict(vars(arguments))
     check = flags.pop("check")
+
+    def read() -> tuple[Settings, Budget]:
+        settings = load(flags).settings
+        return settings, resolve_budget(settings)
+
     try:
         loaded = load(flags)
         budget = resolve_budget(loaded.settings)
@@ -55,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from weightd.daemon import StartRefused, serve
 
     try:
-        serve(loaded.settings, budget, announce=_say)
+        serve(loaded.settings, budget, announce=_say, read=read)
     except StartRefused as error:
         return _refuse(error.problems, Exit.ERROR)
     return Exit.OK

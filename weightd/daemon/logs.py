@@ -22,7 +22,13 @@ def set_up_logging(style: Literal["text", "json"], level: str) -> None:
     """Send everything to stderr in one style; called once, by the daemon."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.basicConfig(handlers=[handler], force=True)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Log no less than ``level`` from now on."""
+    logging.getLogger().setLevel(level.upper())
     # The servers' own account of starting and stopping is what the daemon says itself.
     quiet = logging.DEBUG if level == "debug" else logging.WARNING
     logging.getLogger("uvicorn").setLevel(quiet)

@@ -25,6 +25,7 @@ from weightd.daemon.listeners import UnixDoor, open_tcp, open_unix
 from weightd.daemon.logs import set_up_logging
 from weightd.daemon.notify import notify
 from weightd.daemon.refusal import StartRefused
+from weightd.daemon.reload import Read, Reload
 from weightd.daemon.signals import Signals
 from weightd.errors import IoError, RootUnusable
 from weightd.failpoints import Reach, from_environment
@@ -44,19 +45,20 @@ REPLICA_MODE: Final = 0o666
 Announce = Callable[[str], None]
 
 
-def serve(settings: Settings, budget: Budget, announce: Announce) -> None:
+def serve(settings: Settings, budget: Budget, announce: Announce, read: Read) -> None:
     """Be the daemon until a signal ends it.
 
+    ``read`` reads the settings again, for a SIGHUP.
     ``announce`` gets the lines for a person once everything answers.
     Raises StartRefused with every reason.
     """
     set_up_logging(settings.log_format, settings.log_level)
     raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(settings, budget, announce))
+        runner.run(_live(settings, budget, announce, read))
 
 
-async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
+async def _live(settings: Settings, budget: Budget, announce: Announce, read: Read) -> None:
     signals = Signals()
     signals.watch()
     reach = _reach()
@@ -68,9 +70,10 @@ async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
             capacity=budget.capacity,
             min_free=budget.min_free,
             boot_id=_BOOT_ID.read_text().strip(),
-            options=Options(transfers=settings.puts_limit, policy=settings.policy),
+            options=_options(settings),
             reach=reach,
         )
+        reload = Reload(settings, budget, read, cache)
         doors = _doors(settings, cache, places)
         async with AsyncExitStack() as life:
             # It is closed after the doors, when whatever its callers had under way has ended.
@@ -80,10 +83,19 @@ async def _live(settings: Settings, budget: Budget, announce: Announce) -> None:
             snapshot = await cache.snapshot()
             _announce(_whereabouts(settings, snapshot, places.listener), settings, announce)
             notify("READY=1")
-            await signals.stop.wait()
+            async with reload.watching(signals.hung_up):
+                await signals.stop.wait()
             notify("STOPPING=1")
-            await _drain(cache, doors, settings.drain_timeout)
+            await _drain(cache, doors, reload.settings.drain_timeout)
     log.info("stopped")
+
+
+def _options(settings: Settings) -> Options:
+    return Options(
+        transfers=settings.puts_limit,
+        policy=settings.policy,
+        orphan_grace=settings.orphan_grace,
+    )
 
 
 async def _start(cache: WeightCache) -> None:

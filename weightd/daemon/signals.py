@@ -1,8 +1,8 @@
 """The signals that the daemon answers, from before the store opens until the end.
 
 SIGTERM and SIGINT ask for a graceful end, and at the second one the process
-goes at once: what was acknowledged is on stable storage.  SIGHUP, whose default
-is death, changes nothing.  SIGIO, with which the kernel announces that somebody
+goes at once: what was acknowledged is on stable storage.  SIGHUP, whose default is
+death, asks for the settings to be read again.  SIGIO, with which the kernel announces that somebody
 waits for a lease and whose default is death too, is ignored.
 """
 
@@ -20,16 +20,17 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """``stop`` is set by the first signal that asks for an end."""
+    """``stop`` is set by the first signal that asks for an end, ``hung_up`` by every SIGHUP."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
+        self.hung_up = asyncio.Event()
 
     def watch(self) -> None:
         """Take the signals over; call it in the loop's thread, the main one."""
         loop = asyncio.get_running_loop()
         signal.signal(signal.SIGIO, signal.SIG_IGN)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGHUP, self.hung_up.set)
         for number in _ENDS:
             loop.add_signal_handler(number, self._end, number)
 
@@ -40,6 +41,3 @@ class Signals:
             os.kill(os.getpid(), number)
         log.info("asked to end", extra={"signal": number.name})
         self.stop.set()
-
-    def _hang_up(self) -> None:
-        log.info("SIGHUP changes nothing: settings are read at start")

@@ -75,11 +75,14 @@ def resolve_budget(settings: Settings) -> Budget:
     """
     try:
         filesystem = filesystem_total(settings.root)
-        share = settings.min_free
-        if share is None:
-            share = Share("20%" if on_system_disk(settings.root) else "5%")
+        system = on_system_disk(settings.root)
     except OSError as error:
         raise SettingsError((_unreachable(settings.root, error),)) from error
+    if settings.require_mount and system:
+        raise SettingsError((_not_mounted(settings.root),))
+    share = settings.min_free
+    if share is None:
+        share = Share("20%" if system else "5%")
     capacity = settings.capacity.of(filesystem)
     if capacity == 0:
         nothing = (
@@ -88,6 +91,13 @@ def resolve_budget(settings: Settings) -> Budget:
         )
         raise SettingsError((nothing,))
     return Budget(capacity, share.of(filesystem), share)
+
+
+def _not_mounted(root: Path) -> str:
+    return (
+        f"require_mount: {root} is on the filesystem of / or of kubelet, and a full one would "
+        "stop the node; mount a disk of its own there, or set require_mount to no"
+    )
 
 
 def _unreachable(root: Path, error: OSError) -> str:

@@ -61,6 +61,18 @@ def _read_mode(parse: Callable[[str], int]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def _switch(given: object) -> object:
+    """A switch of the file is a TOML boolean, or text as a variable has it."""
+    if isinstance(given, str):
+        return values.parse_yes_or_no(given)
+    if isinstance(given, bool):
+        return given
+    raise ValueError
+
+
+_read_switch = BeforeValidator(_switch)
+
+
 def _number(given: object) -> object:
     if isinstance(given, bool):
         raise ValueError
@@ -108,6 +120,13 @@ class Settings(BaseSettings):
     ] = Field(
         default_factory=_root,
         description="Directory that holds the models; one daemon owns it, best on its own disk.",
+    )
+    require_mount: Annotated[
+        bool, _read_switch, Form(values.YES_OR_NO_FORM, "{yes,no}", "no")
+    ] = Field(
+        False,
+        description="Refuse to start on the filesystem of / or of kubelet: the root's own disk "
+        "is not mounted then.",
     )
     capacity: Annotated[
         Share, _read(values.parse_capacity), Form(values.SHARE_FORM, "SIZE", "80%")
@@ -196,6 +215,15 @@ class Settings(BaseSettings):
         description="How long arrivals under way may go on after SIGTERM, in seconds; by default "
         "a little less than Kubernetes waits before it kills.",
     )
+    orphan_grace: Annotated[
+        float,
+        _read(values.parse_seconds),
+        Form(values.SECONDS_FORM, "SECONDS", "600s"),
+    ] = Field(
+        600.0,
+        description="How long a pin from before a reboot of the node stays, in seconds, so that "
+        "its holder can renew it; pins with ttl=forever stay anyway.",
+    )
     puts_limit: Annotated[
         int, BeforeValidator(_number), Form("a number from 1 to 1024", "N", "32")
     ] = Field(
@@ -209,7 +237,9 @@ class Settings(BaseSettings):
         "lru", description="Which models go first when room is needed: the longest unused."
     )
     log_format: Annotated[
-        Literal["text", "json"], BeforeValidator(_lower), Form("text or json", "{text,json}", "text")
+        Literal["text", "json"],
+        BeforeValidator(_lower),
+        Form("text or json", "{text,json}", "text"),
     ] = Field("text", description="How log lines are written: for people, or for a collector.")
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -254,6 +284,8 @@ def written(name: str, value: Any) -> str:
     """An option's value as a user would write it."""
     if name in ("socket_mode", "file_mode"):
         return f"{value:04o}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}s"
     return "none" if value is None and name == "listen" else str(value)

@@ -19,6 +19,7 @@ LISTEN_FORM: Final = "ADDRESS:PORT such as 127.0.0.1:9777 or [::1]:9777, or none
 SOCKET_MODE_FORM: Final = "an octal mode such as 0660"
 FILE_MODE_FORM: Final = "an octal mode without write or execute bits, such as 0444"
 GROUP_FORM: Final = "a group's name or number"
+YES_OR_NO_FORM: Final = "yes or no"
 PATH_FORM: Final = "a path such as /var/cache/weightd"
 SOCKET_FORM: Final = "a path such as /run/weightd/replica.sock, or none"
 
@@ -103,6 +104,14 @@ def parse_patience(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} is no time at all; give {SECONDS_FORM}")
     return seconds
+
+
+def parse_yes_or_no(text: str) -> bool:
+    """Read a switch."""
+    switch = {"yes": True, "true": True, "no": False, "false": False}.get(text.strip().lower())
+    if switch is None:
+        raise ValueError(f"{text!r} is not {YES_OR_NO_FORM}")
+    return switch
 
 
 def parse_socket_mode(text: str) -> int:

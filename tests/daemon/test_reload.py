@@ -1,0 +1,98 @@
+"""What a SIGHUP changes, what waits for a restart, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.cache.node import BLOCK, running
+from weightd.daemon.reload import Reload
+from weightd.settings import Budget, Settings, SettingsError, load, resolve_budget
+
+
+class Rereader:
+    """Reads one file, whatever stands in it by now."""
+
+    def __init__(self, root: Path, config: Path) -> None:
+        self._root = root
+        self._config = config
+
+    def write(self, **more: object) -> None:
+        lines = [f'{name} = "{value}"\n' for name, value in more.items()]
+        self._config.write_text("".join(lines))
+
+    def __call__(self) -> tuple[Settings, Budget]:
+        settings = load({"root": str(self._root), "config": str(self._config)}).settings
+        return settings, resolve_budget(settings)
+
+
+@pytest.fixture
+def reread(root: Path, tmp_path: Path) -> Rereader:
+    reader = Rereader(root, tmp_path / "weightd.toml")
+    reader.write(capacity=100 * BLOCK, min_free=0)
+    return reader
+
+
+@pytest.fixture(autouse=True)
+def level() -> Iterator[None]:
+    """A reload sets the level of the whole process."""
+    names = ("", "uvicorn", "asyncio")
+    before = [logging.getLogger(name).level for name in names]
+    yield
+    for name, number in zip(names, before, strict=True):
+        logging.getLogger(name).setLevel(number)
+
+
+async def test_what_can_change_changes_and_the_rest_is_told(
+    root: Path, reread: Rereader, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        for name in ("a", "b"):
+            await node.put(name, 40 * BLOCK)
+        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+        changes = {"min_free": 1, "drain_timeout": "7s", "puts_limit": 3, "log_level": "info"}
+        await asyncio.to_thread(partial(reread.write, capacity=50 * BLOCK, **changes))
+        caplog.set_level(logging.INFO)
+        await reload.reload()
+        assert node.resident() == ["b"]
+        assert node.cache._context.min_free == 1
+        assert (reload.settings.drain_timeout, reload.settings.puts_limit) == (7.0, 32)
+        assert "puts_limit is 3 after a restart" in caplog.text
+        assert "drain_timeout is 7s\n" in caplog.text
+        caplog.clear()
+        await asyncio.to_thread(partial(reread.write, capacity=50 * BLOCK, **changes))
+        await reload.reload()
+        assert "puts_limit is 3 after a restart" in caplog.text, "it still waits"
+        assert "budget" not in caplog.text
+
+
+async def test_settings_with_anything_wrong_change_nothing(
+    root: Path, reread: Rereader, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        await node.put("a", 40 * BLOCK)
+        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+        before = reload.settings
+        wrong = {"drain_timeout": "soon", "nonsense": 1}
+        await asyncio.to_thread(partial(reread.write, capacity=10 * BLOCK, **wrong))
+        await reload.reload()
+        assert reload.settings is before
+        assert node.resident() == ["a"]
+        assert node.usage.capacity == 100 * BLOCK
+        assert "drain_timeout" in caplog.text
+        assert "nonsense" in caplog.text
+
+
+@pytest.mark.parametrize("wanted", ["yes", "no"])
+def test_a_root_on_the_system_disk_is_refused_where_a_mount_is_required(wanted: str) -> None:
+    settings = load({"root": "/weightd-root", "require_mount": wanted}).settings
+    if wanted == "no":
+        assert resolve_budget(settings).min_free_share.text == "20%"
+        return
+    with pytest.raises(SettingsError, match="require_mount: /weightd-root is on the filesystem"):
+        resolve_budget(settings)

@@ -1,0 +1,93 @@
+"""SIGHUP: read the settings again, and live by those that can change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+from weightd.cache import WeightCache
+from weightd.daemon.logs import set_level
+from weightd.errors import IoError
+from weightd.settings import Budget, Settings, SettingsError
+from weightd.settings.options import written
+
+log = logging.getLogger(__name__)
+
+Read: TypeAlias = Callable[[], tuple[Settings, Budget]]
+"""Reads flags, environment and file, as a start does.  Raises SettingsError."""
+
+CHANGEABLE: Final = frozenset({"capacity", "min_free", "log_level", "drain_timeout"})
+
+_CONFIG: Final = "config"
+"""Where settings are read from is no setting to live by."""
+
+
+class Reload:
+    """The settings in force, which a SIGHUP may replace."""
+
+    def __init__(self, settings: Settings, budget: Budget, read: Read, cache: WeightCache) -> None:
+        self.settings = settings
+        self._budget = budget
+        self._read = read
+        self._cache = cache
+
+    @asynccontextmanager
+    async def watching(self, hung_up: asyncio.Event) -> AsyncIterator[None]:
+        """Read again each time ``hung_up`` is set."""
+        task = asyncio.create_task(self._forever(hung_up), name="reload")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _forever(self, hung_up: asyncio.Event) -> None:
+        while True:
+            await hung_up.wait()
+            hung_up.clear()
+            await self.reload()
+
+    async def reload(self) -> None:
+        """Read and apply; settings with anything wrong in them change nothing."""
+        try:
+            settings, budget = await asyncio.to_thread(self._read)
+        except SettingsError as error:
+            for problem in error.problems:
+                log.error("SIGHUP: %s", problem)
+            log.error("SIGHUP: the settings are wrong, and those in force stay")
+            return
+        changed = _differences(self.settings, settings)
+        later = {name: text for name, text in changed.items() if name not in CHANGEABLE}
+        kept = {name: getattr(self.settings, name) for name in later}
+        self.settings = settings.model_copy(update=kept)
+        set_level(settings.log_level)
+        await self._resize(budget)
+        for name, text in changed.items():
+            log.info("SIGHUP: %s is %s%s", name, text, " after a restart" if name in later else "")
+        if not changed:
+            log.info("SIGHUP: no setting has changed")
+
+    async def _resize(self, budget: Budget) -> None:
+        """Bytes also change when the filesystem of which they are a share was resized."""
+        before, self._budget = self._budget, budget
+        if (budget.capacity, budget.min_free) == (before.capacity, before.min_free):
+            return
+        log.info(
+            "SIGHUP: the budget is %d bytes, and %d stay free", budget.capacity, budget.min_free
+        )
+        try:
+            await self._cache.resize(budget.capacity, budget.min_free)
+        except IoError as error:
+            log.warning("SIGHUP: evicting down goes on later: %s", error)
+
+
+def _differences(before: Settings, after: Settings) -> dict[str, str]:
+    """What each setting that differs is now, as it would be written."""
+    return {
+        name: written(name, getattr(after, name))
+        for name in type(after).model_fields
+        if name != _CONFIG and getattr(after, name) != getattr(before, name)
+    }
