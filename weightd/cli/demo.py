@@ -25,6 +25,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+from weightd.cli.output import say
 from weightd.units import format_bytes
 
 MB: Final = 10**6
@@ -103,11 +104,11 @@ def main() -> int:
             with _daemon(Path(place, "cache"), door) as daemon:
                 _tell(door)
                 if not once:
-                    print("\nThe daemon goes on; Ctrl-C ends it and removes what it made.")
-                    print(f"Call it from another shell, with SOCKET={door}", flush=True)
+                    say("\nThe daemon goes on; Ctrl-C ends it and removes what it made.")
+                    say(f"Call it from another shell, with SOCKET={door}")
                     daemon.wait()
     except KeyboardInterrupt:
-        print("\nended")
+        say("\nended")
     except Unexpected as unexpected:
         print(f"weightd: {unexpected}", file=sys.stderr)
         return 1
@@ -130,7 +131,7 @@ def _daemon(root: Path, door: Path) -> Iterator[subprocess.Popen[str]]:
         *("--listen", "127.0.0.1:0", "--log-level", "warning"),
     ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
-    print(f"$ weightd serve {' '.join(flags)}", flush=True)
+    say(f"$ weightd serve {' '.join(flags)}")
     # A session of its own: Ctrl-C is for this process, which then ends the daemon gracefully.
     with subprocess.Popen(
         [sys.executable, "-m", "weightd", "serve", *flags],
@@ -151,7 +152,7 @@ def _await_banner(daemon: subprocess.Popen[str]) -> None:
     """Pass the daemon's own words on until it has said how to try it: then it answers."""
     assert daemon.stdout is not None
     for line in daemon.stdout:
-        print(line, end="", flush=True)
+        say(line.removesuffix("\n"))
         if line.startswith("  try "):
             return
     raise Unexpected("the daemon did not start")
@@ -209,10 +210,10 @@ def _tell(door: Path) -> None:
 
 
 def _play(number: int, step: Step, door: Path) -> None:
-    print(f"\n{number:>2}. {step.why}\n    $ {_as_curl(step)}")
+    say(f"\n{number:>2}. {step.why}\n    $ {_as_curl(step)}")
     status, answer = _call(door, step.method, step.target, step.size)
-    print(f"    {status} {_in_short(answer) or step.done}")
-    print(f"    {_standing(door)}", flush=True)
+    say(f"    {status} {_in_short(answer) or step.done}")
+    say(f"    {_standing(door)}")
     if status != step.expected:
         raise Unexpected(f"step {number} was answered {status}, not {int(step.expected)}")
 
@@ -257,10 +258,9 @@ def _settled(door: Path) -> Any:
 
 def _show_journal(door: Path) -> None:
     _, journal = _call(door, "GET", "/v1/evictions")
-    print("\nThe journal, `curl --unix-socket $SOCKET http://localhost/v1/evictions`:")
+    say("\nThe journal, `curl --unix-socket $SOCKET http://localhost/v1/evictions`:")
     for line in journal["evictions"]:
-        print(f"    {line['key']} went for {line['beneficiary']} ({line['reason']})")
-    sys.stdout.flush()
+        say(f"    {line['key']} went for {line['beneficiary']} ({line['reason']})")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from weightd.cli.exits import Exit
+from weightd.cli.output import say
 from weightd.settings import (
     Budget,
     Settings,
@@ -54,29 +54,18 @@ def run(arguments: argparse.Namespace) -> int:
     except SettingsError as error:
         return _refuse(error.problems, Exit.USAGE)
     if check:
-        _say(describe(loaded, budget))
+        say(describe(loaded, budget))
         if short := shortage_at(loaded.settings.root, budget.capacity, budget.min_free):
-            _say(f"note: {short}")
+            say(f"note: {short}")
         return Exit.OK
     # The daemon takes most of a second to import; --check and --help do without it.
     from weightd.daemon import StartRefused, serve
 
     try:
-        serve(loaded.settings, budget, announce=_say, read=read)
+        serve(loaded.settings, budget, announce=say, read=read)
     except StartRefused as error:
         return _refuse(error.problems, Exit.ERROR)
     return Exit.OK
-
-
-def _say(lines: str) -> None:
-    """Print; that nobody reads on is no reason to fail, least of all a daemon's."""
-    try:
-        print(lines, flush=True)
-    except BrokenPipeError:
-        # What is still buffered is flushed when Python ends: that must not fail again.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def _refuse(problems: tuple[str, ...], code: Exit) -> Exit:
