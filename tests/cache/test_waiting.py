@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 
 from tests.cache.doubles import Paused, Whole, bytes_of
 from tests.cache.node import BLOCK, STILL, Node, running, soon
-from weightd.cache import PutTerms
-from weightd.errors import Blocked, TooLarge, TooMany
+from weightd.cache import PutOutcome, PutTerms
+from weightd.errors import Blocked, NotResident, TooLarge, TooMany
+from weightd.ledger import Reservation
 from weightd.model import Key
 
 CAPACITY = 10 * BLOCK
@@ -94,6 +97,95 @@ async def test_who_came_first_is_served_first(root: Path) -> None:
             for one in node.cache.audit().generations()
         }
         assert sequence.keys() == {"first", "second"}
+
+
+async def test_who_does_not_wait_passes_those_who_do_for_a_while_and_costs_them_nothing(
+    root: Path,
+) -> None:
+    options = replace(STILL, overtake=LONG)
+    async with running(root, CAPACITY, options=options) as node:
+        await node.put("idle", BLOCK)
+        await node.put("pinned", 6 * BLOCK)
+        await node.cache.pin("replica", Key("pinned"))
+        first = asyncio.create_task(node.put("first", 8 * BLOCK, wait=LONG))
+        await blocked_first(node)
+        await node.put("quick", BLOCK)
+        with pytest.raises(Blocked, match="1 arrivals wait for room and go first"):
+            await node.put("greedy", 3 * BLOCK)
+        assert "idle" in node.resident()
+        await node.cache.unpin("replica", Key("pinned"))
+        await soon(first)
+
+
+async def test_nobody_passes_one_who_has_waited_long(root: Path) -> None:
+    async with running(root, CAPACITY, options=replace(STILL, overtake=0.0)) as node:
+        await pinned(node)
+        first = asyncio.create_task(node.put("first", 8 * BLOCK, wait=LONG))
+        await blocked_first(node)
+        with pytest.raises(Blocked):
+            await node.put("quick", BLOCK)
+        with pytest.raises(Blocked):
+            await soon(node.put("patient", BLOCK, wait=0.05))
+        await node.cache.unpin("replica", Key("pinned"))
+        await soon(first)
+        await node.put("quick", BLOCK)
+
+
+async def blocked_first(node: Node) -> None:
+    """Until the first in the queue was told that there is no room."""
+    while node.cache._admission._queue.blocked_first() is None:
+        await asyncio.sleep(0)
+
+
+async def test_two_hundred_of_mixed_sizes_over_pins_that_come_and_go(root: Path) -> None:
+    """All are served, those that wait in order of arrival, and no wake-up is lost."""
+    async with running(root, CAPACITY) as node:
+        chance = random.Random(3)
+        await pinned(node)
+        admitted: list[int] = []
+        reserve = node.cache._admission._reserve
+
+        async def noting(key: Key, size: int) -> Reservation:
+            reservation = await reserve(key, size)
+            admitted.append(int(key.name.partition("-")[2]))
+            return reservation
+
+        node.cache._admission._reserve = noting  # type: ignore[method-assign]
+        sizes = [chance.choice((1, 1, 2, 3, 5, 10)) * BLOCK for _ in range(200)]
+        waiters = []
+        for number, size in enumerate(sizes):
+            waiters.append(asyncio.create_task(node.put(f"m-{number}", size, wait=LONG)))
+            await waiting_or_done(node, waiters)
+        turning = asyncio.create_task(pins_come_and_go(node, chance))
+        await node.cache.unpin("replica", Key("pinned"))
+        done = await asyncio.wait_for(asyncio.gather(*waiters), 120.0)
+        turning.cancel()
+        await asyncio.wait([turning])
+        assert all(outcome.created for outcome in done)
+        assert admitted == sorted(admitted)
+        assert len(admitted) == 200
+        assert node.cache._admission.waiting == 0
+
+
+async def waiting_or_done(node: Node, waiters: Sequence[asyncio.Task[PutOutcome]]) -> None:
+    """Until the newest has its place in the queue."""
+    while node.cache._admission.waiting + sum(one.done() for one in waiters) < len(waiters):
+        await asyncio.sleep(0)
+
+
+async def pins_come_and_go(node: Node, chance: random.Random) -> None:
+    """Some model is pinned for a moment, again and again."""
+    while True:
+        resident = node.resident()
+        if resident:
+            key = Key(chance.choice(resident))
+            try:
+                await node.cache.pin("passing", key)
+            except NotResident:
+                continue
+            await asyncio.sleep(chance.random() * 0.02)
+            await node.cache.unpin("passing", key)
+        await asyncio.sleep(chance.random() * 0.01)
 
 
 async def test_one_that_gives_up_lets_the_next_in(root: Path) -> None:

@@ -122,7 +122,9 @@ class Settings(BaseSettings):
         description="Directory that holds the models; one daemon owns it, best on its own disk.",
     )
     require_mount: Annotated[
-        bool, _read_switch, Form(values.YES_OR_NO_FORM, "{yes,no}", "no")
+        bool,
+        _read_switch,
+        Form(values.YES_OR_NO_FORM, "{yes,no}", "no"),
     ] = Field(
         False,
         description="Refuse to start on the filesystem of / or of kubelet: the root's own disk "
