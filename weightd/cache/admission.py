@@ -74,7 +74,8 @@ class Admission:
                 patience = None
             elif patience is None:
                 # What was unlinked may be seen late.
-                patience = now + self._context.options.seen_late + LOOK_SECONDS
+                late = max(self._context.options.seen_late, self._context.store.freeing_seen_within)
+                patience = now + late + LOOK_SECONDS
             elif now >= patience:
                 raise disk_full(reservation.bytes, room)
             await self._context.changed.wait(min(LOOK_SECONDS, bound - now))

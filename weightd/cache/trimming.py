@@ -88,7 +88,8 @@ class Trimming:
     def _unseen(self) -> int:
         """Bytes given back so late that the looks may have missed them."""
         options = self._context.options
-        since = self._now() - options.look_apart - options.seen_late
+        late = max(options.seen_late, self._context.store.freeing_seen_within)
+        since = self._now() - options.look_apart - late
         samples = self._given_back
         while len(samples) > 1 and samples[1][0] <= since:
             samples.popleft()

@@ -34,6 +34,7 @@ from weightd.store.faults import Damage, Use, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight, Watch
+from weightd.store.mounts import freeing_seen_within
 from weightd.store.processes import Process
 from weightd.store.scan import ScanReport
 from weightd.units import round_up
@@ -59,6 +60,8 @@ class Store:
     def __init__(self, taken: root.Root) -> None:
         self._root = taken
         self._seizing = threading.Lock()
+        self.freeing_seen_within = freeing_seen_within(self.root)
+        """Seconds after which `filesystem` tells, at the latest, what was unlinked."""
         self._watch = Watch(taken, self._seizing)
         self._counting = threading.Lock()
         self._models = 0
@@ -220,8 +223,7 @@ class Store:
     def filesystem(self) -> Filesystem:
         """Ask the filesystem.  Raises IoError.
 
-        Right after an unlink it may still tell the old figures: xfs for half a
-        second, btrfs until it syncs.
+        Right after an unlink it may still tell the old figures, see `freeing_seen_within`.
         """
         with reported(f"statvfs of {self.root}"):
             answer = os.fstatvfs(self._root.directory)
