@@ -184,7 +184,8 @@ def test_when_the_disk_is_filled_arrivals_that_no_longer_fit_are_given_up(node: 
     node.pin("h", "a")
     node.pin("h", "b")
     first, second = (node.ledger.reserve(Key(name), 20) for name in ("x", "y"))
-    assert node.ledger.grant(first) and node.ledger.grant(second)
+    assert node.ledger.grant(first)
+    assert node.ledger.grant(second)
     first.written = second.written = 5
     assert node.ledger.refuse_unfit(Room(free=35, min_free=5, others=0)) == []
     assert node.ledger.refuse_unfit(Room(free=34, min_free=5, others=0)) == [second]
@@ -215,3 +216,19 @@ def test_bytes_that_are_doomed_cannot_be_given_back_before_they_are_evicted(node
         node.ledger.refused([doomed], ())
     node.ledger.freed(doomed, 1_000)
     assert node.ledger.usage().doomed == 0
+
+
+def test_what_left_the_disk_is_counted(node: Node) -> None:
+    """Victims that were unlinked, and what a given-up arrival had written; no publication."""
+    arrival = node.ledger.reserve(NEW, 150)
+    node.ledger.evicted(arrival.victims)
+    node.ledger.freed(arrival.victims[0], 30)
+    assert node.ledger.given_back == 30
+    node.ledger.freed(arrival.victims[0])
+    assert node.ledger.given_back == 100
+    assert node.ledger.grant(arrival)
+    arrival.written = 40
+    node.ledger.release(arrival)
+    assert node.ledger.given_back == 140
+    node.put("c", 10)
+    assert node.ledger.given_back == 140

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 CHUNK: Final = 16
 """Victims named at a time: no arrival is decided until they have settled."""
 
+LOOKS_REMEMBERED: Final = 64
+"""More than there are while any filesystem is late to tell what was freed."""
+
 PAUSE: Final = 0.02
 """Seconds between two chunks, in which arrivals and lookups go on."""
 
@@ -38,7 +41,7 @@ class Trimming:
         self._evictions = evictions
         # Two at once would each evict for the same bytes.
         self._trimming = asyncio.Lock()
-        self._given_back: deque[tuple[float, int]] = deque()
+        self._given_back: deque[tuple[float, int]] = deque(maxlen=LOOKS_REMEMBERED)
         self._over = False
 
     async def trim(self) -> None:
