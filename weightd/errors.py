@@ -24,7 +24,7 @@ class HolderFigures(NamedTuple):
     holder: str
     key: str
     bytes: int
-    since: float
+    since: float | None
     until: float | None
 
 
@@ -272,8 +272,8 @@ class Blocked(WeightdError, MemoryError):
         if self.reason == "arriving":
             return "Wait for the arrivals under way, or place the replica on another node."
         return (
-            f"Held by {_names(self.holders)}. Wait for a replica to drain, or place this one on "
-            "another node."
+            f"Held by {_keepers(self.holders)}. Wait for a replica to drain (?wait=SECONDS does), "
+            "or place this one on another node."
         )
 
 
@@ -416,6 +416,14 @@ class Forbidden(WeightdError):
     @property
     def detail(self) -> str:
         return f"{self.reason}. Ask at {self.door}."
+
+
+def _keepers(holders: tuple[HolderFigures, ...], most: int = 5) -> str:
+    """The first few holders and what each keeps, for a sentence."""
+    if not holders:
+        return "readers through weightd"
+    named = ", ".join(f"{one.holder} ({one.key})" for one in holders[:most])
+    return named if len(holders) <= most else f"{named} and {len(holders) - most} more"
 
 
 class RootUnusable(Exception):

@@ -11,7 +11,7 @@ from weightd import errors
 from weightd.api import faults
 from weightd.errors import HolderFigures, InvalidRequest, WeightdError
 from weightd.wire import problems as wire
-from weightd.wire.times import rfc3339, rfc3339_or_none
+from weightd.wire.times import rfc3339_or_none
 
 
 class Kind(NamedTuple):
@@ -104,7 +104,7 @@ def holder_figures(figures: HolderFigures) -> dict[str, object]:
         "holder": figures.holder,
         "key": figures.key,
         "bytes": figures.bytes,
-        "since": rfc3339(figures.since),
+        "since": rfc3339_or_none(figures.since),
         "until": rfc3339_or_none(figures.until),
     }
 

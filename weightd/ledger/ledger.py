@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from weightd.errors import InUse, NotPinned, NotResident, Pinned
+from weightd.errors import HolderFigures, InUse, NotPinned, NotResident, Pinned
 from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
 from weightd.ledger.generations import Generation, IllegalMove
 from weightd.ledger.guards import Guards, use_of
-from weightd.ledger.pins import PinBook, holder_figures
+from weightd.ledger.pins import HOLDERS_NAMED, PinBook, holder_figures
 from weightd.ledger.planning import Books, Room, plan_growth, plan_victims
 from weightd.ledger.policy import LeastRecentlyUsed, Policy
 from weightd.ledger.promises import Promises
@@ -59,8 +59,8 @@ class Ledger:
     >>> put(ledger, "falcon", 200, 6)
     Traceback (most recent call last):
     weightd.errors.Blocked: 200 GB do not fit now: 15 GB free, 145 GB evictable, 140 GB pinned \
-or in use, 0 B arriving. Held by replica-1. Wait for a replica to drain, or place this one on \
-another node.
+or in use, 0 B arriving. Held by replica-1 (llama-70b). Wait for a replica to drain \
+(?wait=SECONDS does), or place this one on another node.
     >>> put(ledger, "grok", 400, 7)
     Traceback (most recent call last):
     weightd.errors.TooLarge: 400 GB can never fit a budget of 300 GB (400000000000 > 300000000000 \
@@ -478,6 +478,16 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
 
     # -- Inside ----------------------------------------------------------------
 
+    def _keepers(self) -> tuple[HolderFigures, ...]:
+        """Who keeps the most bytes: holders of pins, and processes that the kernel reports."""
+        used = (
+            HolderFigures("a process", str(one.id.key), one.bytes, None, None)
+            for one in self._shelf.generations.values()
+            if one.in_use and not one.pins
+        )
+        keepers = sorted((*self._pins.largest(), *used), key=lambda keeper: -keeper.bytes)
+        return tuple(keepers[:HOLDERS_NAMED])
+
     def _books(self) -> Books:
         return Books(
             capacity=self.capacity,
@@ -487,5 +497,5 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
             doomed=self._shelf.doomed_bytes,
             pins_known=self.pins_known,
             idle=self._shelf.evictable,
-            holders=self._pins.largest,
+            holders=self._keepers,
         )

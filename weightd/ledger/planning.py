@@ -67,14 +67,14 @@ def plan_victims(
     first: Generation | None,
     room: Room | None,
     *,
-    whole: int | None = None,
+    own: int = 0,
 ) -> list[Generation]:
     """The generations to evict so that ``size`` bytes fit, ``first`` before all others.
 
-    ``whole`` is what the arrival comes to when ``size`` is only its growth.
+    ``own`` is what was promised to the arrival already, when ``size`` is its growth.
     Raises TooLarge, Blocked or DiskFull.
     """
-    whole = size if whole is None else whole
+    whole = own + size
     if whole > books.capacity:
         raise TooLarge(bytes=whole, capacity=books.capacity)
     free = books.free if room is None else min(books.free, _disk_takes(books, room))
@@ -85,7 +85,7 @@ def plan_victims(
         return _choose(books, short, first)
     if room is not None and not _could_take(books, size, room):
         raise disk_full(whole, room)
-    raise _blocked(books, whole, size, free)
+    raise _blocked(books, size, free, own)
 
 
 def disk_full(size: int, room: Room) -> DiskFull:
@@ -100,15 +100,14 @@ def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> N
 
     Raises TooLarge, Blocked or DiskFull.
     """
-    whole = promised + extra
-    if plan_victims(books, extra, None, room, whole=whole):
+    if plan_victims(books, extra, None, room, own=promised):
         raise Blocked(
             reason="arriving",
-            bytes=whole,
+            bytes=promised + extra,
             free=max(0, books.free),
             evictable=books.blobs.evictable,
             pinned=books.blobs.kept,
-            arriving=books.reserved,
+            arriving=books.reserved - promised,
             hint=(
                 "An arrival that does not declare its size grows into free bytes only; "
                 "declare its most with ?bytes= (or a Content-Length) to have room made."
@@ -151,21 +150,24 @@ def _candidates(books: Books, first: Generation | None) -> Iterator[Generation]:
             yield generation
 
 
-def _blocked(books: Books, whole: int, size: int, free: int) -> Blocked:
-    """``free`` is what budget and disk leave by now, the lesser of the two."""
+def _blocked(books: Books, size: int, free: int, own: int) -> Blocked:
+    """``free`` is what budget and disk leave by now, the lesser of the two.
+
+    What was promised to the arrival itself is nothing that it could wait for.
+    """
     reason: BlockedReason
     if not books.pins_known:
         reason = "pins-unknown"
-    elif size - free <= books.blobs.evictable + books.reserved:
+    elif size - free <= books.blobs.evictable + books.reserved - own:
         reason = "arriving"
     else:
         reason = "pins"
     return Blocked(
         reason=reason,
-        bytes=whole,
+        bytes=own + size,
         free=max(0, free),
         evictable=books.blobs.evictable,
         pinned=books.blobs.kept,
-        arriving=books.reserved,
+        arriving=books.reserved - own,
         holders=books.holders(),
     )
