@@ -132,7 +132,7 @@ class Arriving(Leaving):
     @rule(number=some, extra=st.integers(1, 60), room=rooms)
     def grow(self, number: int, extra: int, room: Room | None) -> None:
         reservation, promise = self.arrivals[number % len(self.arrivals)]
-        expected = self.naive.decide(None, extra, room, whole=promise.bytes + extra)
+        expected = self.naive.decide(None, extra, room, own=promise.bytes)
         if isinstance(expected, Refusal):
             self.expect_refusal(expected, lambda: self.ledger.grow(reservation, extra, room))
         elif expected:

@@ -105,7 +105,9 @@ class Caller(RuleBasedStateMachine):
             ) == refusal.figures
             holders = {(one.holder, one.key) for one in error.holders}
             assert holders == {
-                (holder, str(copy.id.key)) for copy in self.naive.copies for holder in copy.pins
+                (holder, str(copy.id.key))
+                for copy in self.naive.copies
+                for holder in copy.pins or (["a process"] if copy.in_use else [])
             }
 
     @property

@@ -164,9 +164,10 @@ class NaiveBooks:
         )
 
     def decide(
-        self, key: Key | None, size: int, room: Room | None, whole: int | None = None
+        self, key: Key | None, size: int, room: Room | None, own: int = 0
     ) -> list[Copy] | Refusal:
-        whole = size if whole is None else whole
+        """``own`` is what was promised already to the arrival that grows by ``size``."""
+        whole = own + size
         if whole > self.capacity:
             return Refusal("too-large", (whole, self.capacity))
         free = self.capacity - self.occupied - self.reserved
@@ -180,17 +181,19 @@ class NaiveBooks:
         if need > 0 and not self.attainable(need):
             if size > ever:
                 return Refusal("disk-full")
-            return Refusal("blocked", (self._why(need), whole, max(0, free), *self._figures()))
+            return Refusal(
+                "blocked", (self._why(need, own), whole, max(0, free), *self._figures(own))
+            )
         return self._choose(need, None if key is None else self.current(key))
 
-    def _why(self, need: int) -> str:
+    def _why(self, need: int, own: int) -> str:
         if not self.pins_known:
             return "pins-unknown"
-        without_arrivals = need - self.reserved
+        without_arrivals = need - self.reserved + own
         return "arriving" if self.attainable(without_arrivals) else "pins"
 
-    def _figures(self) -> tuple[int, int, int]:
-        return self.occupied - self.kept, self.kept, self.reserved
+    def _figures(self, own: int) -> tuple[int, int, int]:
+        return self.occupied - self.kept, self.kept, self.reserved - own
 
     def _choose(self, need: int, first: Copy | None) -> list[Copy]:
         candidates = self.evictable()

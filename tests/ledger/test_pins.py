@@ -292,7 +292,8 @@ def test_a_victim_in_use_stands_again_where_it_stood(node: Node) -> None:
     assert not node.ledger.settling
     with pytest.raises(Blocked) as blocked:
         node.put("falcon", 200)
-    assert blocked.value.holders == (), "nobody pinned it; the kernel said so"
+    [keeper] = blocked.value.holders
+    assert (keeper.holder, keeper.key) == ("a process", "llama-70b"), "the kernel said so"
     reservation = node.ledger.reserve(Key("falcon"), 100)
     assert [doomed.id.key.name for doomed in reservation.victims] == ["mixtral"]
 

@@ -123,3 +123,37 @@ def test_a_guarded_predecessor_is_no_victim_of_its_successor() -> None:
     node.put("llama-70b", 100)
     assert node.evicted == ["mixtral"]
     assert old.standing is Standing.RETIRED
+
+
+def test_a_doomed_blob_counts_until_its_last_name_is_gone() -> None:
+    """Whichever of its names is unlinked last."""
+    node = Node(200)
+    old = node.put("old", 100, 20)
+    base = max(old.blobs, key=lambda one: one.bytes)
+    new = node.put("new", 10, shared=[base], links=[old.id])
+    first, second = node.ledger.evict(old.id), node.ledger.evict(new.id)
+    assert (first.bytes, second.bytes) == (20, 110)
+    node.ledger.evicted([first, second])
+    for _ in range(2):
+        node.ledger.freed(second)
+        assert node.ledger.usage().doomed == 120, "the other one still names the base"
+    node.ledger.freed(first, 5)
+    assert node.ledger.usage().doomed == 115
+    node.ledger.freed(first)
+    assert node.ledger.usage().doomed == 0
+    audit(node.ledger)
+
+
+def test_a_blob_that_comes_back_is_doomed_no_more() -> None:
+    node = Node(200)
+    old = node.put("old", 100, 20)
+    base = max(old.blobs, key=lambda one: one.bytes)
+    new = node.put("new", 10, shared=[base], links=[old.id])
+    first, second = node.ledger.evict(old.id), node.ledger.evict(new.id)
+    node.ledger.evicted([second])
+    node.ledger.refused([first], [old.id])
+    usage = node.ledger.usage()
+    assert (usage.resident, usage.doomed) == (120, 10)
+    node.ledger.freed(second)
+    assert node.used == 120
+    audit(node.ledger)
