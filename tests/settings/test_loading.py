@@ -27,7 +27,7 @@ EXAMPLES = {
     "socket": "/run/other.sock",
     "socket_mode": "0600",
     "socket_group": "0",
-    "replica_socket": "none",
+    "replica_socket": "/run/weightd/replica.sock",
     "listen": "none",
     "file_mode": "0440",
     "group": "0",
