@@ -178,15 +178,18 @@ async def test_starting_is_alive_and_answers_nothing_of_models(root: Path) -> No
         await cache.close()
 
 
-async def test_health_really_probes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_hangs_hangs_no_probe(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def hangs() -> None:
         await asyncio.Event().wait()
 
     async with serving(root, limits=Limits(probe_timeout=0.01)) as served:
         monkeypatch.setattr(served.desk, "snapshot", hangs)
-        answer = await served.client.get("/healthz")
-        assert answer.status_code == 503
-        assert problem(answer)["code"] == "unhealthy"
+        for target in ("/healthz", "/v1/status", "/metrics"):
+            answer = await served.client.get(target)
+            assert answer.status_code == 503
+            assert problem(answer)["code"] == "unhealthy"
 
 
 async def test_what_nobody_foresaw_is_a_problem_and_is_logged(
@@ -211,5 +214,5 @@ async def test_connections_are_kept(served: Served) -> None:
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: d\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ")
-        assert Answer(200, {}, await reader.readexactly(31)).json()["status"] == "ok"
+        assert Answer(200, {}, await reader.readexactly(32)).json()["status"] == "ok"
     writer.close()

@@ -135,3 +135,23 @@ async def test_an_empty_file(root: Path) -> None:
 async def restart_finds(node: Node, keys: list[str]) -> None:
     await node.restart()
     assert node.resident() == keys
+
+
+async def test_a_pipe_whose_producer_failed_replaces_nothing(root: Path) -> None:
+    """`false | curl -T -` sends an empty body of unknown length."""
+    async with running(root, CAPACITY) as node:
+        await node.put("good", BLOCK)
+        with pytest.raises(InvalidRequest, match="producer"):
+            await node.cache.put(Key("good"), Whole(b""), PutTerms())
+        assert (await node.cache.peek(Key("good"))).manifest.bytes == BLOCK
+        outcome = await node.cache.put(Key("empty"), Whole(b""), PutTerms(length=0))
+        assert outcome.record.manifest.bytes == 0
+
+
+async def test_an_archive_that_does_not_say_so_is_no_model(root: Path) -> None:
+    archive = tar_of({"config.json": b"{}"})
+    async with running(root, 100 * BLOCK) as node:
+        with pytest.raises(InvalidRequest, match="application/x-tar"):
+            await node.cache.put(KEY, Whole(archive), PutTerms(length=len(archive)))
+        kept = PutTerms(length=len(archive), file="m.tar")
+        assert (await node.cache.put(KEY, Whole(archive), kept)).created

@@ -91,7 +91,7 @@ def problem(error: WeightdError) -> Response:
         case _:
             pass
     return Response(
-        to_json(document(error)),
+        to_json(document(error)) + b"\n",
         status_code=kind_of(type(error)).status,
         headers=headers,
         media_type=wire.MEDIA_TYPE,

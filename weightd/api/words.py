@@ -23,7 +23,7 @@ def json_answer(
 ) -> Response:
     """An answer with JSON, which nobody may keep: it is true only now."""
     return Response(
-        to_json(content),
+        to_json(content) + b"\n",
         status_code=status,
         headers={"Cache-Control": "no-store"} | (headers or {}),
         media_type="application/json",

@@ -9,21 +9,18 @@ whoever stops waiting for it, so that ledger and disk agree.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Final
 
 from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context, Model
 from weightd.cache.evictions import Evictions
-from weightd.cache.records import Body, PutOutcome, PutTerms, Source
+from weightd.cache.intake import Allowance, Meter, check, grows, receive
+from weightd.cache.records import Body, PutOutcome, PutTerms
 from weightd.cache.tasks import completed, ended
 from weightd.errors import (
     Blocked,
     DiskFull,
     Exists,
-    InvalidRequest,
     Pinned,
     TooLarge,
 )
@@ -35,12 +32,8 @@ from weightd.model import (
     Key,
     Manifest,
     content_digest,
-    file_path_fault,
 )
 from weightd.store import AlreadyPublished, Ingest, NoSpace
-
-GROWTH_STEP: Final = 16 << 20
-"""How many bytes an arrival of unknown size asks for beyond what it needs next."""
 
 
 class Arrivals:
@@ -63,7 +56,7 @@ class Arrivals:
         Stalled, Blocked, DiskFull or IoError after.  Whatever it raises, the
         model that was resident is, unless it was named as a victim.
         """
-        _check(terms)
+        check(terms)
         started = self._context.clock.now()
         result = "failed"
         try:
@@ -132,14 +125,14 @@ class Arrivals:
     ) -> tuple[FileEntry, ...]:
         """Let a thread write the body; leave only when that thread is done with it."""
         allowance = Allowance(
-            self._admission, reservation, self._context.progress.wrote, growing=_grows(terms)
+            self._admission, reservation, self._context.progress.wrote, growing=grows(terms)
         )
         receiving: asyncio.Future[tuple[FileEntry, ...]] | None = None
         try:
             async with body as source:
-                metered = Meter(source, reservation, terms.most, self._context.counters.received)
+                metered = Meter(source, reservation, terms, self._context.counters.received)
                 receiving = self._context.workers.transfer(
-                    _receive, ingest, metered, allowance, reservation.key, terms
+                    receive, ingest, metered, allowance, reservation.key, terms
                 )
                 return await asyncio.shield(receiving)
         finally:
@@ -263,122 +256,4 @@ class Arrivals:
             key=str(generation.id.key),
             generation=generation.id.digest,
             bytes=generation.bytes,
-        )
-
-
-class Meter:
-    """Counts what a body brings, holds it to its declared most, ends it when it is refused."""
-
-    def __init__(
-        self,
-        source: Source,
-        reservation: Reservation,
-        most: int | None,
-        count: Callable[[int], None],
-    ) -> None:
-        self._source = source
-        self._reservation = reservation
-        self._most = most
-        self._count = count
-        self._read = 0
-
-    def readinto(self, buffer: memoryview) -> int:
-        if self._reservation.refusal is not None:
-            raise self._reservation.refusal
-        size = self._source.readinto(buffer)
-        self._read += size
-        self._count(size)
-        if self._most is not None and self._read > self._most:
-            raise InvalidRequest(
-                what="bytes", reason=f"the body is longer than the {self._most} bytes declared"
-            )
-        return size
-
-
-class Allowance:
-    """What an arrival may write, asked for by its thread before it writes, and told after.
-
-    Growth is decided on the event loop's thread, where the ledger is; the
-    asking thread waits for it, at most as long as `Admission.granted` does.
-    """
-
-    def __init__(
-        self,
-        admission: Admission,
-        reservation: Reservation,
-        progress: Callable[[int], None],
-        *,
-        growing: bool,
-    ) -> None:
-        self._admission = admission
-        self._reservation = reservation
-        self._progress = progress
-        self._claimed = 0
-        self._growing = growing
-        self._loop = asyncio.get_running_loop()
-        self._allowed = reservation.bytes
-        self._asking: Future[int] | None = None
-        self._closed = False
-
-    def claim(self, size: int) -> None:
-        """Announce that ``size`` bytes more of blocks are to be written."""
-        missing = self._claimed + size - self._allowed
-        if missing > 0:
-            if not self._growing:
-                raise InvalidRequest(
-                    what="body", reason=f"it needs more than the {self._allowed} bytes promised"
-                )
-            self._asking = asyncio.run_coroutine_threadsafe(
-                self._admission.grow(self._reservation, missing, GROWTH_STEP), self._loop
-            )
-            if self._closed:
-                self._asking.cancel()
-            self._allowed += self._asking.result()
-        self._claimed += size
-
-    def wrote(self, size: int) -> None:
-        """Tell that ``size`` bytes more of blocks are on the disk now."""
-        # First what a look at the disk may have missed, then what is no longer unwritten.
-        self._progress(size)
-        self._reservation.written += size
-
-    def close(self) -> None:
-        """The arrival ends: let a thread that waits for growth go."""
-        self._closed = True
-        if self._asking is not None:
-            self._asking.cancel()
-
-
-def _receive(
-    ingest: Ingest, source: Source, allowance: Allowance, key: Key, terms: PutTerms
-) -> tuple[FileEntry, ...]:
-    if terms.archive:
-        return ingest.receive_tar(source, claim=allowance.claim, wrote=allowance.wrote)
-    entry = ingest.receive_file(
-        terms.file or key.last_segment,
-        source,
-        claim=allowance.claim,
-        wrote=allowance.wrote,
-        length=terms.length,
-        sha256=terms.sha256,
-    )
-    return (entry,)
-
-
-def _grows(terms: PutTerms) -> bool:
-    """Whether the blocks needed can pass what was declared: files of an archive are rounded up."""
-    return terms.archive or (terms.length is None and terms.most is None)
-
-
-def _check(terms: PutTerms) -> None:
-    if terms.file is not None and (fault := file_path_fault(terms.file)) is not None:
-        raise InvalidRequest(what="file", reason=f"{terms.file!r} names no file: {fault}")
-    if terms.archive and (terms.file is not None or terms.sha256 is not None):
-        raise InvalidRequest(
-            what="file" if terms.file is not None else "sha256",
-            reason="it goes with a single file, and the body is declared to be an archive",
-        )
-    if terms.length is not None and terms.most is not None and terms.length > terms.most:
-        raise InvalidRequest(
-            what="bytes", reason=f"the body's length, {terms.length}, is more than {terms.most}"
         )
