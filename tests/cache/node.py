@@ -33,6 +33,7 @@ STILL = Options(
     flush_interval=3600.0,
     sweep_interval=3600.0,
     hurry_interval=3600.0,
+    trim_interval=3600.0,
     unlink_retry=0.05,
     grant_timeout=PATIENCE,
     heartbeat=3600.0,

@@ -24,7 +24,7 @@ MIN_FREE = 8 * MB
 BUDGET = 1 << 40
 """More than the disk: only the filesystem decides."""
 
-QUICK = replace(STILL, look_apart=0.01, seen_late=0.0, trim_interval=3600.0)
+QUICK = replace(STILL, look_apart=0.01, seen_late=0.0)
 
 pytestmark = pytest.mark.needs("root", "mount")
 
