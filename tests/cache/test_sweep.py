@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -144,3 +145,76 @@ async def test_a_shared_lock_can_be_taken_while_the_sweep_looks(node: Node) -> N
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     finally:
         os.close(descriptor)
+
+
+async def test_a_model_that_cannot_be_looked_at_hides_no_other_and_no_round_is_claimed(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = (await node.put("bad", MB)).record, (await node.put("good", MB)).record
+    bad.path.chmod(0o755)
+    deep = bad.path
+    for _ in range(70):
+        deep /= "d"
+        deep.mkdir()
+    with another_process("map", good.path / "good"):
+        await node.sweep()
+        assert [str(view.generation.key) for view in seen(node)] == ["good"]
+    assert node.cache.swept_at is None
+    assert "whether bad is in use is not known" in caplog.text
+    shutil.rmtree(bad.path / "d")
+    await node.sweep()
+    assert node.cache.swept_at == node.clock.now()
+
+
+async def test_a_search_for_a_process_that_is_not_found_is_repeated_ever_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This very process is one that the search passes over."""
+    record = (await node.put("org/model", MB)).record
+    searched = 0
+    name = node.store.name_processes
+
+    def count(uses: object) -> object:
+        nonlocal searched
+        searched += 1
+        return name(uses)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(node.store, "name_processes", count)
+    with (record.path / "model").open("rb"):
+        for _ in range(600):
+            await node.sweep()
+            node.clock.advance(1.0)
+        (view,) = seen(node)
+        assert view.pid is None
+    assert 5 <= searched <= 12
+
+
+async def test_a_process_that_is_gone_is_named_no_more(node: Node) -> None:
+    """The lock lives on with a child, and the kernel names the parent who took it."""
+    record = (await node.put("org/model", MB)).record
+    code = (
+        "import fcntl, os, sys, time\n"
+        "fd = os.open(sys.argv[1], os.O_RDONLY); fcntl.flock(fd, fcntl.LOCK_SH)\n"
+        "if os.fork() == 0: print('taken', flush=True); sys.stdin.read(); os._exit(0)\n"
+        "os.read(int(sys.argv[2]), 1); os._exit(0)\n"
+    )
+    end, told = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, os.fspath(record.path), str(end)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[end],
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdin is not None
+        assert parent.stdout.readline() == b"taken\n"
+        await node.sweep()
+        assert [view.pid for view in seen(node)] == [parent.pid]
+        os.close(end)
+        os.close(told)
+        parent.wait()
+        await node.sweep()
+        assert [(view.kind, view.pid) for view in seen(node)] == [("hold", None)]
+        parent.stdin.close()
+        while seen(node):
+            await node.sweep()

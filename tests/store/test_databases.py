@@ -274,3 +274,57 @@ def test_a_damaged_history_is_set_aside(tmp_path: Path, damage: object) -> None:
     history = HistoryDatabase(path)
     assert history.load() == {TWO: Recency(1, 2.0, 3)}
     history.close()
+
+
+def test_a_newer_history_is_set_aside(tmp_path: Path) -> None:
+    """It is disposable: a rollback must not fail for it."""
+    path = tmp_path / "history.db"
+    HistoryDatabase(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    history = HistoryDatabase(path)
+    assert history.lost is not None
+    assert "schema 2" in history.lost
+    assert (tmp_path / "history.db.lost-1").exists()
+    history.flush({ONE: Recency(1, 2.5, 3)}, [], [])
+    assert history.load() == {ONE: Recency(1, 2.5, 3)}
+    history.close()
+
+
+def test_who_stops_waiting_for_a_pin_does_not_stop_the_writer(state: Path) -> None:
+    met, go = threading.Event(), threading.Event()
+
+    def reach(name: str) -> None:
+        if name == "pin.before-commit":
+            met.set()
+            assert go.wait(30)
+
+    database = PinDatabase.open(state, reach)
+    first = database.put(PINS[0].pin, "boot-1")
+    assert met.wait(30)
+    given_up = database.put(PINS[1].pin, "boot-1")
+    assert given_up.cancel()
+    assert not first.cancel()
+    last = database.put(PINS[2].pin, "boot-2")
+    go.set()
+    first.result(30)
+    last.result(30)
+    # The books were changed for it, so it stands all the same.
+    assert database.load() == PINS
+    database.close()
+
+
+def test_what_nobody_expected_is_told_and_does_not_stop_the_writer(state: Path) -> None:
+    errors = [RuntimeError("nobody expected this")]
+
+    def reach(name: str) -> None:
+        if errors:
+            raise errors.pop()
+
+    database = PinDatabase.open(state, reach)
+    with pytest.raises(StateUnwritable, match="nobody expected this"):
+        database.put(PINS[0].pin, "boot-1").result(30)
+    database.put(PINS[1].pin, "boot-1").result(30)
+    assert database.load() == [PINS[1]]
+    database.close()

@@ -122,3 +122,17 @@ def test_filesystem_and_overhead(store: Store) -> None:
     assert store.overhead() == 0
     store.state_path.write_bytes(b"x" * 5000)
     assert store.overhead() >= 5000
+
+
+def test_a_root_that_is_made_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own entry, and those of what was missing above it, are flushed in their parents."""
+    flushed: set[str] = set()
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        flushed.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with Store.open(tmp_path / "a" / "b" / "cache"):
+        assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")} <= flushed
