@@ -56,6 +56,11 @@ class Desk:
     def state(self) -> State:
         return self._cache.state
 
+    @property
+    def ailing(self) -> tuple[str, ...]:
+        """What of the cache keeps failing, while starting too."""
+        return self._cache.ailing
+
     async def snapshot(self) -> Snapshot:
         """Every figure of this instant, while starting too.  Raises IoError."""
         return await self._cache.snapshot()

@@ -49,7 +49,10 @@ async def stream_events(request: Request) -> Response:
 
 async def get_health(request: Request) -> Response:
     read_query(request, NoQuery)
-    snapshot = await _probe(desk_of(request))
+    desk = desk_of(request)
+    snapshot = await _probe(desk)
+    if desk.ailing:
+        raise Unhealthy(desk.limits.probe_timeout, desk.ailing)
     return json_answer({"status": "ok", "state": snapshot.state})
 
 
