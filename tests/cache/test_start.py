@@ -334,3 +334,43 @@ async def test_closing_twice_is_closing_once(root: Path) -> None:
     await node.open()
     await node.close()
     await node.cache.close()
+
+
+# -- What is found damaged -------------------------------------------------------------------------
+
+
+async def test_a_damaged_directory_counts_until_its_reader_is_done_and_is_journalled(
+    root: Path,
+) -> None:
+    options = replace(STILL, trim_interval=0.02)
+    async with running(root, CAPACITY, options=options) as node:
+        path = (await node.put("broken", 3 * BLOCK)).record.path
+        await node.put("model", BLOCK)
+        await node.close()
+        (path.parent / "manifest.json").write_bytes(b"not json")
+        with (path / "broken").open("rb"):
+            await node.open()
+            assert node.resident() == ["model"]
+            assert node.usage.doomed == 3 * BLOCK
+            await node.cache.snapshot()
+            assert path.exists()
+        await soon(node.quiet())
+        assert not path.exists()
+        ((entry,), _) = await node.cache.evictions(10)
+        assert (str(entry.key), entry.reason, entry.bytes) == ("broken", "damage", 3 * BLOCK)
+
+
+async def test_a_damaged_directory_goes_once_a_loss_of_pins_is_accepted(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        path = (await node.put("broken", 3 * BLOCK)).record.path
+        await node.put("model", BLOCK)
+        await node.close()
+        (path.parent / "manifest.json").write_bytes(b"not json")
+        for name in root.glob("state.db*"):
+            name.unlink()
+        await node.open()
+        assert node.usage.doomed == 3 * BLOCK
+        await node.cache.accept_loss()
+        await soon(node.quiet())
+        assert not path.exists()
+        assert node.cache._context.counters.evictions["damage"] == 1
