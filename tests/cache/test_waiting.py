@@ -230,3 +230,23 @@ async def test_the_queue_has_a_limit(root: Path) -> None:
         for waiter in waiters:
             waiter.cancel()
         await soon(asyncio.wait(waiters))
+
+
+async def test_a_crowd_that_is_let_in_begins_as_threads_get_free(root: Path) -> None:
+    async with running(root, CAPACITY, options=replace(STILL, transfers=1)) as node:
+        await pinned(node)
+        bodies = [Paused(bytes_of(n, 3 * BLOCK)) for n in range(2)]
+        coming = []
+        for number, body in enumerate(bodies):
+            terms = PutTerms(length=3 * BLOCK, wait=LONG)
+            coming.append(asyncio.create_task(node.cache.put(Key(f"m{number}"), body, terms)))
+            await waiting(node, number + 1)
+        await node.cache.unpin("replica", Key("pinned"))
+        while node.usage.arrivals < 2:
+            await node.workers.disk(int)
+        await soon(bodies[0].paused.wait())
+        assert (bodies[0].entered, bodies[1].entered) == (True, False)
+        bodies[0].go_on()
+        await soon(bodies[1].paused.wait())
+        bodies[1].go_on()
+        await soon(asyncio.gather(*coming))

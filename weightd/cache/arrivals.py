@@ -46,6 +46,8 @@ class Arrivals:
         self._admission = admission
         self._evictions = evictions
         self._checks = checks
+        # A body has begun only when a thread is free for it: those who waited come in a crowd.
+        self._threads = asyncio.Semaphore(context.options.transfers)
         self.last_sequence = 0
 
     async def put(self, key: Key, body: Body, terms: PutTerms) -> PutOutcome:
@@ -98,7 +100,8 @@ class Arrivals:
     async def _receive(self, reservation: Reservation, body: Body, terms: PutTerms) -> PutOutcome:
         ingest = await self._begin(reservation.key)
         try:
-            files = await self._transfer(reservation, ingest, body, terms)
+            async with self._threads:
+                files = await self._transfer(reservation, ingest, body, terms)
             if reservation.refusal is not None:
                 raise reservation.refusal
             return await completed(self._publish(reservation, ingest, files, terms))
