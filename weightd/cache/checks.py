@@ -11,11 +11,11 @@ import asyncio
 import logging
 
 from weightd.cache.context import NEVER, Context
-from weightd.cache.evictions import Evictions
+from weightd.cache.evictions import Evictions, refused_by_disk
 from weightd.errors import IoError
 from weightd.ledger import Doomed, Generation
 from weightd.model import GenerationId, Key
-from weightd.store import Damage
+from weightd.store import Damage, NoSpace
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,10 @@ class Checks:
         """
         model = self._context.models[generation.id]
         asked = self._context.clock.now()
-        found = await self._context.workers.disk(self._context.store.check, model.manifest)
+        try:
+            found = await self._context.workers.disk(self._context.store.check, model.manifest)
+        except NoSpace as error:
+            raise refused_by_disk(error) from error
         if self._context.ledger.generation(generation.id) is not generation or generation.damaged:
             return
         if isinstance(found, Damage):
