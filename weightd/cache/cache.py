@@ -7,11 +7,9 @@ check); this class starts them, answers lookups, and is what callers hold.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
-import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Final, ParamSpec, TypeVar
 
 from weightd.cache import start
@@ -22,6 +20,7 @@ from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
 from weightd.cache.evictions import Evictions
+from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins, told_in_time
 from weightd.cache.records import (
     Body,
@@ -49,11 +48,10 @@ from weightd.errors import (
     NotResident,
     Starting,
     StateUnwritable,
-    UnknownFile,
 )
 from weightd.failpoints import Reach, unarmed
-from weightd.ledger import POLICIES, Generation, Ledger
-from weightd.model import Digest, Eviction, FileEntry, GenerationId, Key
+from weightd.ledger import POLICIES, Ledger
+from weightd.model import Digest, Eviction, Key
 from weightd.store import HistoryDatabase, PinDatabase, ScanReport, SeizeRefused, Store
 
 P = ParamSpec("P")
@@ -98,6 +96,7 @@ class WeightCache:
         self._evictions = Evictions(self._context)
         self._admission = Admission(self._context, self._evictions)
         self._checks = Checks(self._context, self._evictions)
+        self._lookups = Lookups(self._context, self._evictions, self._checks)
         self._arrivals = Arrivals(self._context, self._admission, self._evictions, self._checks)
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
@@ -240,74 +239,22 @@ class WeightCache:
 
     async def get(self, key: Key) -> Record:
         """Look a model up: a hit or a miss, and a use.  Raises NotResident: a miss."""
-        wished = self._context.clock.now()
-        try:
-            generation = await self._present(key)
-        except NotResident:
-            self._context.counters.miss()
-            raise
-        now = self._context.clock.now()
-        self._context.ledger.use(key, now)
-        record = self._context.record(generation)
-        self._context.counters.hit(record.manifest.bytes, now - wished)
-        return record
+        return await self._lookups.get(key)
 
     async def peek(self, key: Key) -> Record:
         """The same without counting or using anything.  Raises NotResident."""
-        return self._context.record(await self._present(key))
+        return await self._lookups.peek(key)
 
     def page(self, after: Key | None, limit: int) -> tuple[list[Record], Key | None]:
         """Up to ``limit`` resident models whose keys follow ``after``, and where to go on."""
-        ledger = self._context.ledger
-        keys = (key for key in ledger.keys() if after is None or after < key)  # noqa: SIM118 - no dict
-        page = heapq.nsmallest(limit + 1, keys)
-        current = (ledger.current(key) for key in page[:limit])
-        records = [self._context.record(one) for one in current if one is not None]
-        return records, page[limit - 1] if len(page) > limit else None
+        return self._lookups.page(after, limit)
 
-    @asynccontextmanager
-    async def content(self, key: Key, file: str) -> AsyncIterator[Contents]:
+    def content(self, key: Key, file: str) -> AbstractAsyncContextManager[Contents]:
         """Open one file of a model, which is not evicted while it is read.
 
         No lookup is counted.  Raises NotResident or UnknownFile.
         """
-        generation = await self._present(key)
-        record = self._context.record(generation)
-        entry = next((entry for entry in record.manifest.files if entry.path == file), None)
-        if entry is None:
-            raise UnknownFile(key=str(key), file=file)
-        self._context.ledger.read(generation.id, 1)
-        try:
-            descriptor = await self._open(generation.id, entry)
-            try:
-                yield Contents(record, entry, descriptor)
-            finally:
-                os.close(descriptor)
-        finally:
-            doomed = self._context.ledger.read(generation.id, -1)
-            if doomed is not None:
-                self._context.tasks.spawn(self._evictions.let_go([doomed]), "let go")
-            self._context.changed.notify()
-
-    async def _open(self, id: GenerationId, entry: FileEntry) -> int:
-        opening = self._context.workers.disk(self._context.store.open_file, id, entry.path)
-        cancelled = await ended(opening)
-        try:
-            descriptor = opening.result()
-        except FileNotFoundError:
-            self._checks.doubt(id)
-            raise NotResident(key=str(id.key)) from None
-        if cancelled is not None:
-            os.close(descriptor)
-            raise cancelled
-        return descriptor
-
-    async def _present(self, key: Key) -> Generation:
-        """The current generation, its files seen not long ago.  Raises NotResident."""
-        generation = await self._checks.current(key)
-        if generation is None:
-            raise NotResident(key=str(key))
-        return generation
+        return self._lookups.content(key, file)
 
     # -- Changes ---------------------------------------------------------------
 
@@ -349,7 +296,7 @@ class WeightCache:
         try:
             held = self._context.ledger.held(holder, key)
             if not any(generation in (None, pin.generation.digest) for pin in held):
-                await self._present(key)
+                await self._lookups.present(key)
             outcome = await self._pins.pin(holder, key, ttl, forever, generation, uid)
         except NotResident:
             self._context.counters.miss()
