@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.types import Message
 
-from weightd.api.bodies import HANDOVER, QUEUED_MAX, RequestBody
+from weightd.api.bodies import HANDOVER, PACE, QUEUED_MAX, RequestBody
 from weightd.cache import Source
 from weightd.errors import IncompleteBody, Stalled
 
@@ -156,3 +156,18 @@ async def test_after_leaving_the_reader_gets_nothing_more() -> None:
         await in_thread(lambda: bytes(source.readinto(memoryview(bytearray(10)))))
     with pytest.raises(IncompleteBody):
         await in_thread(lambda: read_all(source, 10))
+
+
+async def test_a_body_has_its_time_for_each_step_and_not_for_the_whole() -> None:
+    class Slow(Peer):
+        async def receive(self) -> Message:
+            await asyncio.sleep(0.1)  # the slowness that is tested
+            return await super().receive()
+
+    data = bytes(PACE) * 12
+    async with body_of(Slow(*chunks(data, PACE)), len(data), idle_timeout=1.0) as source:
+        assert len(await in_thread(lambda: read_all(source, HANDOVER))) == len(data)
+    crumbs = Slow(*chunks(bytes(1000), 10))
+    async with body_of(crumbs, 1000, idle_timeout=1.0) as source:
+        with pytest.raises(Stalled):
+            await in_thread(lambda: read_all(source, HANDOVER))
