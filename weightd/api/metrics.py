@@ -59,6 +59,7 @@ _GAUGES: Final = {
     "doomed_bytes": "Evicted and not yet given back by the filesystem.",
     "pinned_bytes": "Kept by pins, holds and use.",
     "evictable_bytes": "What eviction could free.",
+    "over_budget_bytes": "By how much pins and use keep more than the budget allows.",
     "overhead_bytes": "Manifests and databases, outside the budget.",
     "models": "Keys that a lookup answers.",
     "pins": "Pins in force.",
@@ -146,6 +147,7 @@ class SnapshotCollector(Collector):
             "What the filesystem has left for weightd.",
             snapshot.filesystem.free,
         )
+        yield _gauge("min_free_bytes", "What must stay free there.", snapshot.filesystem.min_free)
         yield _gauge(
             "others_bytes",
             "Used on the filesystem, and not weightd's.",
