@@ -278,7 +278,7 @@ def test_a_refused_member_is_never_handed_on() -> None:
 
 
 def test_the_records_of_a_header_are_read_in_time_that_grows_as_they_do() -> None:
-    """Quadratic in a megabyte of six-byte records, this took seconds of a thread nobody can stop."""
+    """Quadratic in a megabyte of small records, it took seconds of a thread nobody can stop."""
     records = archive_module._pax_records(b"6 a=b\n" * 174_000)
     assert records == {b"a": b"b"}
 
