@@ -150,7 +150,7 @@ class Naive:
     def ask_again(self) -> None:
         for copy in list(self.copies):
             if copy.seen_open:
-                copy.seen_open = False
+                copy.seen_open = copy.open
                 self._end_if_done(copy)
 
     def restart(self, now: float) -> None:
