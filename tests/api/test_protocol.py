@@ -82,3 +82,53 @@ async def test_a_method_that_no_route_takes(served: Served) -> None:
     answer = await served.exchange(b"CONNECT d:80 HTTP/1.1\r\nHost: d\r\n\r\n")
     assert answer.status == 400
     assert problem(answer)["what"] == "path"
+
+
+async def test_a_trailer_is_no_header(served: Served) -> None:
+    """Whoever filters headers ahead of us does not see what comes behind the body."""
+    assert (await served.put("m", 10)).status_code == 201
+    reader, writer = await served.connect()
+    writer.write(
+        b"PUT /v1/models/m HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nabc\r\n0\r\nIf-None-Match: *\r\nContent-Type: application/x-tar\r\n\r\n"
+    )
+    assert (await read_answer(reader)).status == 201
+    writer.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 8])
+async def test_the_size_of_a_head_is_bounded_however_it_is_cut(served: Served, pieces: int) -> None:
+    head = b"GET /readyz HTTP/1.1\r\nHost: d\r\n" + b"A: %s\r\n" % (b"x" * 100) * 1500 + b"\r\n"
+    reader, writer = await served.connect()
+    size = len(head) // pieces + 1
+    for start in range(0, len(head), size):
+        writer.write(head[start : start + size])
+        await writer.drain()
+    answer = await read_answer(reader)
+    assert answer.status == 400
+    assert "headers" in problem(answer)["detail"]
+    writer.close()
+
+
+async def test_trailers_are_bounded_too(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(
+        b"PUT /v1/models/m HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nabc\r\n0\r\n" + b"A: %s\r\n" % (b"x" * 100) * 1500
+    )
+    assert (await read_answer(reader)).status == 400
+    writer.close()
+    assert (await served.client.get("/v1/models/m")).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["If-None-Match", "Content-Type"])
+async def test_a_header_that_means_one_thing_is_sent_once(served: Served, name: str) -> None:
+    reader, writer = await served.connect()
+    line = name.encode() + b': "*"\r\n'
+    writer.write(
+        b"PUT /v1/models/m HTTP/1.1\r\nHost: d\r\nContent-Length: 3\r\n" + line * 2 + b"\r\nabc"
+    )
+    answer = await read_answer(reader)
+    assert answer.status == 400
+    assert name in problem(answer)["detail"]
+    writer.close()

@@ -20,6 +20,7 @@ from weightd.api.reading import (
     create_conditions,
     key_given,
     key_in_path,
+    only_header,
     read_query,
     refuse_encoded,
 )
@@ -98,7 +99,7 @@ def put_terms(request: Request) -> PutTerms:
     refuse_encoded(request)
     create_only, unless_digest = create_conditions(request)
     length = body_length(request)
-    archive = request.headers.get("content-type", "").partition(";")[0].strip().lower() == TAR
+    archive = (only_header(request, "Content-Type") or "").partition(";")[0].strip().lower() == TAR
     if archive:
         for name in ("file", "sha256"):
             if getattr(query, name) is not None:

@@ -49,6 +49,10 @@ _PEER: Final = struct.Struct("3i")
 _KEYED: Final = re.compile(rb"/v1/(?:models|content|pins/[^/]*)/(.*)", re.DOTALL)
 
 
+class _TooMuch(Exception):
+    """The head, or the trailers behind a body, are longer than any client's."""
+
+
 class EdgeProtocol(HttpToolsProtocol):
     """One connection at a ``door``.  `app.protocol_of` makes what uvicorn takes as ``http``."""
 
@@ -61,6 +65,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._resumed = False
         self._gone = asyncio.Event()
         self._head: bytearray | None = bytearray()
+        self._field_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._refused = False
 
@@ -92,9 +97,20 @@ class EdgeProtocol(HttpToolsProtocol):
             # No protocol to upgrade to is spoken here; what follows cannot be read as requests.
             self.cycle.keep_alive = False
         except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _TooMuch):
+                self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
+                return
             self._refuse(_told(error, bytes(self._head or b"")))
         if self._head is not None and len(self._head) > HEAD_BYTES_MAX:
             self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._field_bytes += len(name) + len(value)
+        if self._field_bytes > HEAD_BYTES_MAX:
+            raise _TooMuch
+        # After the head it is a trailer, and never one of the fields that the request is read by.
+        if self._head is not None:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._stop_head_timer()
@@ -108,6 +124,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._head = bytearray()
+        self._field_bytes = 0
 
     # -- A place among the connections --------------------------------------------
 

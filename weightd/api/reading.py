@@ -138,6 +138,14 @@ def body_length(request: Request) -> int | None:
     return int(lengths[0])
 
 
+def only_header(request: Request, name: str) -> str | None:
+    """A header that means one thing.  Raises InvalidRequest when it is sent twice."""
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise InvalidRequest(name, f"it is sent {len(values)} times; send it once")
+    return values[0] if values else None
+
+
 def create_conditions(request: Request) -> tuple[bool, Digest | None]:
     """What If-None-Match asks of a put: to create only, or to skip when this digest is here.
 
@@ -147,7 +155,7 @@ def create_conditions(request: Request) -> tuple[bool, Digest | None]:
     for header in ("If-Match", "If-Unmodified-Since", "Content-Range"):
         if header in request.headers:
             raise InvalidRequest(header, "a put does not take it; a model is put whole")
-    condition = request.headers.get("if-none-match")
+    condition = only_header(request, "If-None-Match")
     if condition is None:
         return False, None
     if condition.strip() == "*":

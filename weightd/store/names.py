@@ -6,7 +6,9 @@ from typing import Final
 
 from weightd.store import descriptors
 
-FILES_MAX: Final = 100_000
+FILES_MAX: Final = 10_000
+"""Several times what the largest published models have; each costs a descriptor to evict."""
+
 NAME_BYTES_MAX: Final = 16 << 20
 """Bounds what the names of one model cost in memory and in its manifest."""
 

@@ -67,7 +67,7 @@ def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
     """
     with reported("eviction"):
         census = _Census()
-        files = {id: _count(root, id, census) for id in ids}
+        files = _count_all(root, ids, census)
         groups = _groups(files)
         if len(groups) > 1:
             _ask_all(root, ids)
@@ -79,6 +79,25 @@ def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
             _return(root, doomed, error)
             raise
         return tuple(doomed)
+
+
+def _count_all(root: Root, ids: Sequence[GenerationId], census: _Census) -> dict[GenerationId, int]:
+    """How many files each victim has.  Raises SeizeRefused naming those the disk does not show.
+
+    What cannot be told is not taken for idle, and stands in the way of no other victim.
+    """
+    files: dict[GenerationId, int] = {}
+    unknown: dict[GenerationId, Use] = {}
+    for id in ids:
+        try:
+            files[id] = _count(root, id, census)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            unknown[id] = Use("use", f"whether it is in use cannot be told: {error.strerror}")
+    if unknown:
+        raise SeizeRefused(unknown)
+    return files
 
 
 def in_use(root: Root, id: GenerationId, *, locked: bool) -> Use | None:
