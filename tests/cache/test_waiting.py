@@ -244,9 +244,13 @@ async def test_a_crowd_that_is_let_in_begins_as_threads_get_free(root: Path) -> 
         await node.cache.unpin("replica", Key("pinned"))
         while node.usage.arrivals < 2:
             await node.workers.disk(int)
-        await soon(bodies[0].paused.wait())
-        assert (bodies[0].entered, bodies[1].entered) == (True, False)
-        bodies[0].go_on()
-        await soon(bodies[1].paused.wait())
-        bodies[1].go_on()
+        # Once admitted they race for the thread; whoever has it, the other has not begun.
+        pauses = [asyncio.create_task(body.paused.wait()) for body in bodies]
+        await soon(asyncio.wait(pauses, return_when=asyncio.FIRST_COMPLETED))
+        first, second = sorted(bodies, key=lambda body: not body.entered)
+        assert (first.entered, second.entered) == (True, False)
+        first.go_on()
+        await soon(second.paused.wait())
+        second.go_on()
+        await asyncio.gather(*pauses)
         await soon(asyncio.gather(*coming))
