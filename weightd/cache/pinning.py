@@ -121,12 +121,13 @@ class Pins:
         pins, doomed = self._context.ledger.unpin(holder, key, self._context.clock.now())
         self._context.changed.notify()
         forgotten = [(pin, self._database.remove(pin.holder, pin.generation)) for pin in pins]
-        if doomed:
-            self._context.tasks.spawn(self._evictions.let_go(doomed), "let go")
+        # Begun at once, whoever stops waiting; by the answer what was retired is out of reach.
+        leaving = self._context.tasks.spawn(self._evictions.let_go(doomed), "let go")
         await told_in_time(
             self._context.tasks.spawn(self._end(forgotten), "unpin"),
             self._context.options.pin_timeout,
         )
+        await asyncio.wait([leaving], timeout=self._context.options.pin_timeout)
 
     def views(self) -> list[PinView]:
         """Every pin."""
