@@ -12,7 +12,7 @@ different built-in exceptions so that no ``except`` clause takes one for another
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal, NamedTuple
 
 from weightd.units import format_bytes
@@ -43,7 +43,7 @@ class WeightdError(Exception):
 
     def figures(self) -> dict[str, object]:
         """The figures by name, as an answer carries them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
         return self.detail
@@ -365,6 +365,106 @@ class StateUnwritable(WeightdError):
             f"state.db could not be brought to stable storage ({self.error}), so "
             f"{undone[self.act]}. Free space on the filesystem, or see to the disk, and try again."
         )
+
+
+# -- What an origin did -------------------------------------------------------
+
+
+@dataclass(eq=False)
+class OriginFailed(WeightdError):
+    """The origin refused, broke off or lied.
+
+    ``source`` is the reference without credentials, ``words`` the origin's own
+    words (at most some hundred characters, no credentials), ``http_status`` its
+    status where it speaks HTTP.  Here it depends on what happened whether a
+    retry can help, and ``retry_after`` is what the origin asked for, in seconds.
+    ``ranges`` is False when it was asked for a part and gives only the whole.
+    """
+
+    source: str
+    words: str
+    http_status: int | None = None
+    # One class, in which it depends on the case.
+    retryable: bool = field(default=True, kw_only=True)  # type: ignore[misc]
+    retry_after: int | None = field(default=None, kw_only=True)  # type: ignore[misc]
+    ranges: bool = True
+    code: ClassVar[str] = "origin-failed"
+
+    @property
+    def detail(self) -> str:
+        what = f"{self.source}: {self.words}."
+        return what + (" Try again later." if self.retryable else " Trying again will not help.")
+
+    def figures(self) -> dict[str, object]:
+        return {"source": self.source, "words": self.words, "http_status": self.http_status}
+
+
+@dataclass(eq=False)
+class OriginChanged(OriginFailed):
+    """What is there is no longer what was listed; list it anew."""
+
+    code: ClassVar[str] = "origin-changed"
+
+    @property
+    def detail(self) -> str:
+        return f"{self.source} changed while it was fetched ({self.words}). Fetch it again."
+
+
+@dataclass(eq=False)
+class OriginTimeout(WeightdError, TimeoutError):
+    source: str
+    what: str
+    seconds: float
+    code: ClassVar[str] = "origin-timeout"
+    retryable: ClassVar[bool] = True
+
+    @property
+    def detail(self) -> str:
+        return f"{self.source}: {self.what} took more than {self.seconds:g} s. Try again later."
+
+
+@dataclass(eq=False)
+class Busy(WeightdError):
+    """Another arrival of the key from another source is on its way; ``job`` is its id."""
+
+    key: str
+    job: str
+    source: str
+    code: ClassVar[str] = "busy"
+    retryable: ClassVar[bool] = True
+
+    @property
+    def detail(self) -> str:
+        return (
+            f"{self.key} is being fetched from {self.source} already (job {self.job}). Wait for "
+            "it, or delete that job first."
+        )
+
+
+@dataclass(eq=False)
+class UnknownFetch(WeightdError, KeyError):
+    """``job`` is the id that was asked for."""
+
+    job: str
+    code: ClassVar[str] = "unknown-fetch"
+
+    @property
+    def detail(self) -> str:
+        return f"There is no fetch {self.job!r}; jobs are kept for an hour after their end."
+
+
+@dataclass(eq=False)
+class FetchCancelled(WeightdError):
+    """The job was ended by a DELETE, or because nobody wanted it any more."""
+
+    key: str
+    reason: str
+    code: ClassVar[str] = "fetch-cancelled"
+    retryable: ClassVar[bool] = True
+
+    @property
+    def detail(self) -> str:
+        return f"The fetch of {self.key} was ended: {self.reason}. Ask again if it is wanted."
 
 
 # -- What the daemon does not do now, or not here -------------------------------
