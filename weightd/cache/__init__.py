@@ -3,6 +3,15 @@
 from weightd.cache.cache import WeightCache
 from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Options
+from weightd.cache.fetching.terms import (
+    ENDED,
+    FETCH_RESULTS,
+    FetchOutcome,
+    FetchState,
+    FetchTerms,
+    FetchView,
+    Wish,
+)
 from weightd.cache.records import (
     EVENT_TYPES,
     Body,
@@ -23,11 +32,17 @@ from weightd.cache.records import (
 )
 
 __all__ = [
+    "ENDED",
     "EVENT_TYPES",
+    "FETCH_RESULTS",
     "Body",
     "Clock",
     "Contents",
     "Event",
+    "FetchOutcome",
+    "FetchState",
+    "FetchTerms",
+    "FetchView",
     "FilesystemFigures",
     "HistogramFigures",
     "Options",
@@ -43,4 +58,5 @@ __all__ = [
     "Verdict",
     "Victim",
     "WeightCache",
+    "Wish",
 ]

@@ -370,6 +370,8 @@ class WeightCache:
             foreign=self._foreign,
             started_at=self._started_at,
             waiting=self._admission.waiting,
+            partials=0,
+            fetching=0,
         )
 
     async def evictions(

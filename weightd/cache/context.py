@@ -24,6 +24,7 @@ from weightd.errors import DiskFull, IoError
 from weightd.failpoints import Reach
 from weightd.ledger import Generation, Ledger, PolicyName, Room, disk_full
 from weightd.model import GenerationId, Key, Manifest
+from weightd.origins.contract import Patience, Trust
 from weightd.store import NoSpace, Process, Store, Use
 
 NEVER: Final = float("-inf")
@@ -54,6 +55,11 @@ class Options:
     ``pin_timeout`` for a pin to be on stable storage, ``answer_timeout`` a status for
     the filesystem: a disk that hangs is answered as one that fails.
     ``loop_pause`` is how long a loop that failed unexpectedly is let be.
+    ``fetch_concurrency`` fetches run at once, ``fetches_queued`` more may wait their turn;
+    together they take ``fetch_bandwidth`` bytes a second (None: what they can).
+    ``fetch_ttl`` is the lease of a fetch's holder who names none; ``fetch_kept`` is how long a
+    job is remembered after its end, ``fetch_unwanted`` how long one goes on that no caller waits
+    for or asks about, and ``partial_ttl`` how long what it left unfinished is kept.
     """
 
     transfers: int = 32
@@ -78,6 +84,15 @@ class Options:
     loop_pause: float = 5.0
     policy: PolicyName = "lru"
     pins_per_uid: int = 1024
+    fetch_concurrency: int = 4
+    fetches_queued: int = 1024
+    fetch_bandwidth: int | None = None
+    fetch_ttl: float = 600.0
+    fetch_kept: float = 3600.0
+    fetch_unwanted: float = 3600.0
+    partial_ttl: float = 86400.0
+    trust: Trust = Trust()
+    patience: Patience = Patience()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from weightd.errors import BlockedReason, HolderFigures
 from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, Pin
+from weightd.origins.contract import OriginKind
 
 State = Literal["starting", "ready", "draining"]
 
@@ -183,6 +184,10 @@ EVENT_TYPES = (
     "expired",
     "refused",
     "damaged",
+    "fetching",
+    "fetched",
+    "fetch-failed",
+    "fetch-cancelled",
     "lost",
     "end",
 )
@@ -258,6 +263,13 @@ class Snapshot:
     acquire_seconds: dict[str, HistogramFigures]
     admission_wait_seconds: HistogramFigures
     put_seconds: HistogramFigures
+    partials: int
+    parked_bytes: int
+    fetches: dict[tuple[OriginKind, str], int]
+    fetch_bytes: dict[OriginKind, int]
+    fetch_seconds: HistogramFigures
+    fetches_in_flight: int
+    fetch_joined: int
 
     @property
     def hit_ratio(self) -> float:

@@ -11,7 +11,13 @@ from weightd.store import Filesystem
 
 
 async def take_snapshot(
-    context: Context, *, foreign: tuple[str, ...], started_at: float, waiting: int
+    context: Context,
+    *,
+    foreign: tuple[str, ...],
+    started_at: float,
+    waiting: int,
+    partials: int,
+    fetching: int,
 ) -> Snapshot:
     """Ask the filesystem, then copy the books.  Raises IoError."""
     overhead, filesystem = await _seen(context)
@@ -60,9 +66,19 @@ async def take_snapshot(
         damaged_models=counters.damaged_models,
         expired_pins=counters.expired_pins,
         foreign=foreign,
-        acquire_seconds={"hit": counters.hit_seconds.figures()},
+        acquire_seconds={
+            "hit": counters.hit_seconds.figures(),
+            "fetched": counters.fetched_seconds.figures(),
+        },
         admission_wait_seconds=counters.admission_seconds.figures(),
         put_seconds=counters.put_seconds.figures(),
+        partials=partials,
+        parked_bytes=0,
+        fetches=dict(counters.fetches),
+        fetch_bytes=dict(counters.fetch_bytes),
+        fetch_seconds=counters.fetch_seconds.figures(),
+        fetches_in_flight=fetching,
+        fetch_joined=counters.fetch_joined,
     )
 
 
