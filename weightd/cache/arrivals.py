@@ -12,43 +12,44 @@ import asyncio
 
 from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
-from weightd.cache.context import Context, Model
+from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.intake import Allowance, Meter, check, grows, receive
+from weightd.cache.publishing import Publications
 from weightd.cache.records import Body, PutOutcome, PutTerms
 from weightd.cache.tasks import completed, ended
 from weightd.errors import (
     Blocked,
     DiskFull,
     Exists,
-    Pinned,
     TooLarge,
 )
-from weightd.ledger import Generation, Reservation, Standing, Succession, holder_figures
+from weightd.ledger import Reservation
 from weightd.model import (
-    Blob,
     FileEntry,
-    GenerationId,
     Key,
-    Manifest,
-    content_digest,
 )
-from weightd.store import AlreadyPublished, Ingest, NoSpace
+from weightd.store import Ingest, NoSpace
 
 
 class Arrivals:
     """Takes bodies in."""
 
     def __init__(
-        self, context: Context, admission: Admission, evictions: Evictions, checks: Checks
+        self,
+        context: Context,
+        admission: Admission,
+        evictions: Evictions,
+        checks: Checks,
+        publications: Publications,
     ) -> None:
         self._context = context
         self._admission = admission
         self._evictions = evictions
         self._checks = checks
+        self._publications = publications
         # A body has begun only when a thread is free for it: those who waited come in a crowd.
         self._threads = asyncio.Semaphore(context.options.transfers)
-        self.last_sequence = 0
 
     async def put(self, key: Key, body: Body, terms: PutTerms) -> PutOutcome:
         """Take a model in; the body is entered only once its room is promised.
@@ -83,8 +84,9 @@ class Arrivals:
     async def _put(self, key: Key, body: Body, terms: PutTerms, started: float) -> PutOutcome:
         current = await self._checks.current(key)
         if current is not None and terms.unless_digest == current.id.digest:
-            return self._same(current)
-        self._must_not_exist(key, terms)
+            return self._publications.same(current)
+        if terms.create_only:
+            self._publications.must_not_exist(key)
         declared = terms.length if terms.length is not None else terms.most or 0
         size = self._context.store.blocks(declared)
         reservation = await self._admission.admit(key, size, declared, terms.wait)
@@ -104,7 +106,10 @@ class Arrivals:
                 files = await self._transfer(reservation, ingest, body, terms)
             if reservation.refusal is not None:
                 raise reservation.refusal
-            return await completed(self._publish(reservation, ingest, files, terms))
+            publish = self._publications.publish
+            return await completed(
+                publish(reservation, ingest, files, create_only=terms.create_only)
+            )
         finally:
             await completed(self._abort(ingest))
 
@@ -146,117 +151,3 @@ class Arrivals:
                     receiving.exception()
                 if cancelled is not None:
                     raise cancelled
-
-    async def _publish(
-        self,
-        reservation: Reservation,
-        ingest: Ingest,
-        files: tuple[FileEntry, ...],
-        terms: PutTerms,
-    ) -> PutOutcome:
-        """Publish and commit, one arrival of a key at a time.  Must run to its end."""
-        key = reservation.key
-        while key in self._context.publishing or self._context.ledger.leaving(key):
-            await self._context.changed.wait()
-        self._context.publishing.add(key)
-        try:
-            id = GenerationId(key, content_digest(files))
-            known = await self._checks.known(id)
-            self._must_not_exist(key, terms)
-            if known is not None and known.standing is Standing.RESIDENT:
-                return self._same(known)
-            if known is not None:
-                succession = await self._restore(reservation, known)
-            else:
-                succession = await self._commit(reservation, ingest, id, files)
-            # Nothing keeps it from being evicted again before its predecessor is where it belongs.
-            record = self._context.record(succession.generation)
-            await self._follow(succession)
-        finally:
-            self._context.publishing.discard(key)
-            self._context.changed.notify()
-        return PutOutcome(record, created=True)
-
-    async def _commit(
-        self,
-        reservation: Reservation,
-        ingest: Ingest,
-        id: GenerationId,
-        files: tuple[FileEntry, ...],
-    ) -> Succession:
-        now = self._context.clock.now()
-        self.last_sequence += 1
-        manifest = Manifest(
-            key=id.key,
-            digest=id.digest,
-            files=files,
-            sequence=self.last_sequence,
-            published_at=now,
-        )
-        blobs = await self._publish_on_disk(ingest, manifest)
-        succession = self._context.ledger.commit(reservation, id.digest, blobs, now)
-        self._context.models[id] = Model(manifest, checked_at=now)
-        self._context.counters.arrived(id, manifest.bytes, now)
-        self._tell("published", succession.generation)
-        return succession
-
-    async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
-        publish = self._context.store.publish
-        try:
-            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
-        except AlreadyPublished:
-            await self._evictions.make_way(manifest.id)
-            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
-        return blobs
-
-    async def _restore(self, reservation: Reservation, known: Generation) -> Succession:
-        """The content of a retired generation came again: it is current once more."""
-        if known.damaged:
-            raise Pinned(key=str(known.id.key), holders=holder_figures([known]))
-        ledger = self._context.ledger
-        # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
-        ledger.read(known.id, 1)
-        try:
-            await self._context.workers.commit(self._context.store.clear_superseded, known.id)
-            succession = ledger.restore(reservation, known.id, self._context.clock.now())
-        finally:
-            gone = ledger.read(known.id, -1)
-            if gone is not None:
-                self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
-        self._tell("published", known)
-        return succession
-
-    async def _follow(self, succession: Succession) -> None:
-        """Put the predecessor where it belongs before the arrival is acknowledged.
-
-        What the disk refuses here is done later: the arrival has happened.
-        """
-        if succession.replaced is not None:
-            self._tell("replaced", succession.replaced.generation)
-            await self._evictions.let_go([succession.replaced])
-            if self._context.ledger.generation(succession.replaced.id) is not None:
-                # Used, or refused by the disk: it is retired now, and `Upkeep` asks again.
-                self._tell("retired", succession.replaced.generation)
-                await self._evictions.mark_or_later(succession.replaced.id)
-        if succession.left:
-            self._context.tasks.spawn(self._evictions.let_go(succession.left), "let go")
-        if succession.retired is not None:
-            self._tell("retired", succession.retired)
-            await self._evictions.mark_or_later(succession.retired.id)
-
-    def _must_not_exist(self, key: Key, terms: PutTerms) -> None:
-        current = self._context.ledger.current(key)
-        if terms.create_only and current is not None:
-            raise Exists(key=str(key), digest=current.id.digest)
-
-    def _same(self, generation: Generation) -> PutOutcome:
-        self._context.ledger.touch(generation.id, self._context.clock.now())
-        return PutOutcome(self._context.record(generation), created=False)
-
-    def _tell(self, type: str, generation: Generation) -> None:
-        self._context.events.tell(
-            type,
-            key=str(generation.id.key),
-            generation=generation.id.digest,
-            bytes=generation.bytes,
-        )

@@ -22,6 +22,7 @@ from weightd.cache.events import EventLog
 from weightd.cache.evictions import Evictions
 from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins, told_in_time
+from weightd.cache.publishing import Publications
 from weightd.cache.records import (
     Body,
     Contents,
@@ -97,7 +98,10 @@ class WeightCache:
         self._admission = Admission(self._context, self._evictions)
         self._checks = Checks(self._context, self._evictions)
         self._lookups = Lookups(self._context, self._evictions, self._checks)
-        self._arrivals = Arrivals(self._context, self._admission, self._evictions, self._checks)
+        self._publications = Publications(self._context, self._evictions, self._checks)
+        self._arrivals = Arrivals(
+            self._context, self._admission, self._evictions, self._checks, self._publications
+        )
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -133,7 +137,7 @@ class WeightCache:
         self._foreign = tuple(report.foreign)
         last = await context.workers.housekeep(history.last_eviction_sequence)
         self._evictions.last_sequence = last
-        self._arrivals.last_sequence = max(
+        self._publications.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
         pins = await self._start_pins(report)

@@ -91,8 +91,8 @@ class Options:
     fetch_kept: float = 3600.0
     fetch_unwanted: float = 3600.0
     partial_ttl: float = 86400.0
-    trust: Trust = Trust()
-    patience: Patience = Patience()
+    trust: Trust = field(default_factory=Trust)
+    patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True, slots=True)

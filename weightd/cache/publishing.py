@@ -1,0 +1,173 @@
+"""From files on the disk to the current generation of a key: one way for every arrival.
+
+Publish, commit, then put the predecessor where it belongs, all before the
+arrival is acknowledged; one arrival of a key at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weightd.cache.checks import Checks
+from weightd.cache.context import Context, Model
+from weightd.cache.evictions import Evictions
+from weightd.cache.records import PutOutcome
+from weightd.errors import Exists, Pinned
+from weightd.ledger import Generation, Reservation, Standing, Succession, holder_figures
+from weightd.model import Blob, FileEntry, GenerationId, Key, Manifest, content_digest
+from weightd.store import AlreadyPublished, Ingest
+
+
+@dataclass(frozen=True, slots=True)
+class Origination:
+    """Where an arrival came from, as its record tells: the reference and what it resolved to."""
+
+    source: str | None = None
+    revision: str | None = None
+
+
+UNTOLD = Origination()
+
+
+class Publications:
+    """Makes arrivals current."""
+
+    def __init__(self, context: Context, evictions: Evictions, checks: Checks) -> None:
+        self._context = context
+        self._evictions = evictions
+        self._checks = checks
+        self.last_sequence = 0
+
+    async def publish(
+        self,
+        reservation: Reservation,
+        ingest: Ingest,
+        files: tuple[FileEntry, ...],
+        origination: Origination = UNTOLD,
+        *,
+        create_only: bool = False,
+        guarded: bool = False,
+    ) -> PutOutcome:
+        """Publish and commit, one arrival of a key at a time.  Must run to its end.
+
+        With ``guarded`` the generation counts as read once more when this
+        answers, so that nothing evicts it before its caller has pinned it.
+        Raises Exists, Pinned, InUse, NoSpace or IoError.
+        """
+        key = reservation.key
+        while key in self._context.publishing or self._context.ledger.leaving(key):
+            await self._context.changed.wait()
+        self._context.publishing.add(key)
+        try:
+            id = GenerationId(key, content_digest(files))
+            known = await self._checks.known(id)
+            if create_only:
+                self.must_not_exist(key)
+            if known is not None and known.standing is Standing.RESIDENT:
+                self._guard(known, guarded)
+                return self.same(known)
+            if known is not None:
+                succession = await self._restore(reservation, known)
+            else:
+                succession = await self._commit(reservation, ingest, id, files, origination)
+            self._guard(succession.generation, guarded)
+            # Nothing keeps it from being evicted again before its predecessor is where it belongs.
+            record = self._context.record(succession.generation)
+            await self._follow(succession)
+        finally:
+            self._context.publishing.discard(key)
+            self._context.changed.notify()
+        return PutOutcome(record, created=True)
+
+    def same(self, generation: Generation) -> PutOutcome:
+        """The content is here already, which is a use of it."""
+        self._context.ledger.touch(generation.id, self._context.clock.now())
+        return PutOutcome(self._context.record(generation), created=False)
+
+    def must_not_exist(self, key: Key) -> None:
+        """Raises Exists."""
+        current = self._context.ledger.current(key)
+        if current is not None:
+            raise Exists(key=str(key), digest=current.id.digest)
+
+    def _guard(self, generation: Generation, guarded: bool) -> None:
+        if guarded:
+            self._context.ledger.read(generation.id, 1)
+
+    async def _commit(
+        self,
+        reservation: Reservation,
+        ingest: Ingest,
+        id: GenerationId,
+        files: tuple[FileEntry, ...],
+        origination: Origination,
+    ) -> Succession:
+        now = self._context.clock.now()
+        self.last_sequence += 1
+        manifest = Manifest(
+            key=id.key,
+            digest=id.digest,
+            files=files,
+            sequence=self.last_sequence,
+            published_at=now,
+            source=origination.source,
+            revision=origination.revision,
+        )
+        blobs = await self._publish_on_disk(ingest, manifest)
+        succession = self._context.ledger.commit(reservation, id.digest, blobs, now)
+        self._context.models[id] = Model(manifest, checked_at=now)
+        self._context.counters.arrived(id, manifest.bytes, now)
+        self._tell("published", succession.generation)
+        return succession
+
+    async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
+        publish = self._context.store.publish
+        try:
+            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
+        except AlreadyPublished:
+            await self._evictions.make_way(manifest.id)
+            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
+        return blobs
+
+    async def _restore(self, reservation: Reservation, known: Generation) -> Succession:
+        """The content of a retired generation came again: it is current once more."""
+        if known.damaged:
+            raise Pinned(key=str(known.id.key), holders=holder_figures([known]))
+        ledger = self._context.ledger
+        # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
+        ledger.read(known.id, 1)
+        try:
+            await self._context.workers.commit(self._context.store.clear_superseded, known.id)
+            succession = ledger.restore(reservation, known.id, self._context.clock.now())
+        finally:
+            gone = ledger.read(known.id, -1)
+            if gone is not None:
+                self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
+        self._tell("published", known)
+        return succession
+
+    async def _follow(self, succession: Succession) -> None:
+        """Put the predecessor where it belongs before the arrival is acknowledged.
+
+        What the disk refuses here is done later: the arrival has happened.
+        """
+        if succession.replaced is not None:
+            self._tell("replaced", succession.replaced.generation)
+            await self._evictions.let_go([succession.replaced])
+            if self._context.ledger.generation(succession.replaced.id) is not None:
+                # Used, or refused by the disk: it is retired now, and `Upkeep` asks again.
+                self._tell("retired", succession.replaced.generation)
+                await self._evictions.mark_or_later(succession.replaced.id)
+        if succession.left:
+            self._context.tasks.spawn(self._evictions.let_go(succession.left), "let go")
+        if succession.retired is not None:
+            self._tell("retired", succession.retired)
+            await self._evictions.mark_or_later(succession.retired.id)
+
+    def _tell(self, type: str, generation: Generation) -> None:
+        self._context.events.tell(
+            type,
+            key=str(generation.id.key),
+            generation=generation.id.digest,
+            bytes=generation.bytes,
+        )
