@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -12,12 +14,39 @@ from weightd.cache.queue import Queue, Ticket
 from weightd.cache.records import Verdict, Victim
 from weightd.cache.tasks import completed
 from weightd.errors import Blocked, DiskFull, TooLarge
-from weightd.ledger import Reservation, disk_full
-from weightd.model import Key
+from weightd.ledger import Parked, Reservation, Room, disk_full
+from weightd.model import GenerationId, Key
 from weightd.store import SeizeRefused
 
 LOOK_SECONDS: Final = 0.5
 """How often the filesystem is asked for what nobody announces: others that free or take space."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What an arrival needs of the books: ``size`` bytes of blocks in all.
+
+    The generations in ``links`` are kept meanwhile, the bytes of ``resuming``
+    are here already.
+    """
+
+    size: int
+    links: tuple[GenerationId, ...] = ()
+    resuming: Parked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """An arrival that wants in.
+
+    ``need`` is asked in the same step in which the ledger decides, since what
+    can be linked changes while others come and go.  ``declared`` is the size as
+    the caller knows it, for the figures of a refusal.
+    """
+
+    key: Key
+    declared: int
+    need: Callable[[], Need]
 
 
 class Admission:
@@ -33,23 +62,22 @@ class Admission:
         """How many arrivals wait while blocked."""
         return len(self._queue)
 
-    async def admit(self, key: Key, size: int, declared: int, wait: float) -> Reservation:
-        """A reservation of ``size`` bytes of blocks whose victims are out of reach.
+    async def admit(self, want: Want, wait: float) -> Reservation:
+        """A reservation of what is wanted, whose victims are out of reach.
 
-        ``declared`` is the size as the caller knows it, for the figures of a
-        refusal.  While blocked it waits up to ``wait`` seconds, first come,
-        first served.  Raises TooLarge, Blocked, DiskFull, IoError or TooMany.
+        While blocked it waits up to ``wait`` seconds, first come, first served.
+        Raises TooLarge, Blocked, DiskFull, IoError or TooMany.
         """
         try:
             if wait > 0:
-                return await self._wait_in_turn(key, size, wait)
-            return await self._pass_by(key, size)
+                return await self._wait_in_turn(want, wait)
+            return await self._pass_by(want)
         except TooLarge as error:
             # A size that only its last block lifts over the budget keeps the blocks' figure.
-            error.bytes = declared if declared > error.capacity else error.bytes
+            error.bytes = want.declared if want.declared > error.capacity else error.bytes
             raise
         except (Blocked, DiskFull) as error:
-            error.bytes = declared
+            error.bytes = want.declared
             raise
 
     async def granted(self, reservation: Reservation) -> None:
@@ -141,7 +169,7 @@ class Admission:
 
     # -- Promised, in turn -------------------------------------------------------
 
-    async def _wait_in_turn(self, key: Key, size: int, wait: float) -> Reservation:
+    async def _wait_in_turn(self, want: Want, wait: float) -> Reservation:
         """Only the first of the queue asks for room, until it has it or its time is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
@@ -150,37 +178,38 @@ class Admission:
             while (left := deadline - loop.time()) > 0:
                 if self._queue.is_first(ticket):
                     try:
-                        return await self._reserve(key, size)
+                        return await self._reserve(want)
                     except Blocked:
                         # No await between this refusal and the wait: no change goes unseen.
                         ticket.blocked = True
                     left = max(0.0, min(LOOK_SECONDS, deadline - loop.time()))
                 await self._context.changed.wait(left)
-            return await self._at_the_bound(key, size, ticket)
+            return await self._at_the_bound(want, ticket)
         finally:
             self._queue.leave(ticket)
             self._context.changed.notify()
 
-    async def _at_the_bound(self, key: Key, size: int, ticket: Ticket) -> Reservation:
+    async def _at_the_bound(self, want: Want, ticket: Ticket) -> Reservation:
         """Admitted, or refused with the figures of this moment."""
         if self._queue.is_first(ticket):
-            return await self._reserve(key, size)
+            return await self._reserve(want)
         self._queue.leave(ticket)
-        return await self._pass_by(key, size)
+        return await self._pass_by(want)
 
-    async def _pass_by(self, key: Key, size: int) -> Reservation:
+    async def _pass_by(self, want: Want) -> Reservation:
         """For one who does not wait: past those who do, if that costs them nothing for long."""
         if self._queue.blocked_first() is None:
-            return await self._reserve(key, size)
+            return await self._reserve(want)
         room = await self._context.settled_room()
         first = self._queue.blocked_first()
         if first is None:
-            return await self._reserve(key, size)
+            return await self._reserve(want)
         waited = asyncio.get_running_loop().time() - first.since
-        plan = self._context.ledger.plan(key, size, room)
+        need = want.need()
+        plan = self._context.ledger.plan(want.key, need.size, room)
         if plan or waited >= self._context.options.overtake:
-            raise self._after_those_who_wait(size)
-        return self._context.ledger.reserve(key, size, room)
+            raise self._after_those_who_wait(need.size)
+        return self._promise(want, room)
 
     def _after_those_who_wait(self, size: int) -> Blocked:
         usage = self._context.ledger.usage()
@@ -194,14 +223,14 @@ class Admission:
             hint=f"{self.waiting} arrivals wait for room and go first; wait with ?wait=SECONDS.",
         )
 
-    async def _reserve(self, key: Key, size: int) -> Reservation:
+    async def _reserve(self, want: Want) -> Reservation:
         """Reserve, and put the victims out of reach; plan again without those in use.
 
         Each round that fails marks at least one generation as used, so it ends.
         """
         while True:
             room = await self._context.settled_room()
-            reservation = self._context.ledger.reserve(key, size, room)
+            reservation = self._promise(want, room)
             if not reservation.victims:
                 return reservation
             try:
@@ -214,3 +243,14 @@ class Admission:
             except BaseException:
                 self._evictions.release(reservation)
                 raise
+
+    def _promise(self, want: Want, room: Room) -> Reservation:
+        """Book what is wanted; partials that stand in the way go at once."""
+        need = want.need()
+        reservation = self._context.ledger.reserve(
+            want.key, need.size, room, need.links, resuming=need.resuming
+        )
+        if need.resuming is not None:
+            self._context.partials.resume(want.key, reservation)
+        self._evictions.drop_for(reservation)
+        return reservation

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from weightd.cache.admission import Admission
+from weightd.cache.admission import Admission, Need, Want
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
@@ -89,7 +89,8 @@ class Arrivals:
             self._publications.must_not_exist(key)
         declared = terms.length if terms.length is not None else terms.most or 0
         size = self._context.store.blocks(declared)
-        reservation = await self._admission.admit(key, size, declared, terms.wait)
+        want = Want(key, declared, lambda: Need(size))
+        reservation = await self._admission.admit(want, terms.wait)
         try:
             await self._admission.granted(reservation)
             self._context.counters.admission_seconds.observe(self._context.clock.now() - started)

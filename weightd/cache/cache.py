@@ -20,6 +20,9 @@ from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
 from weightd.cache.evictions import Evictions
+from weightd.cache.fetching.front import Fetching
+from weightd.cache.fetching.partials import Partials
+from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins, told_in_time
 from weightd.cache.publishing import Publications
@@ -83,15 +86,17 @@ class WeightCache:
     ) -> None:
         clock = SteadyClock() if clock is None else clock
         options = Options() if options is None else options
+        ledger = Ledger(capacity, POLICIES[options.policy]())
         self._context = Context(
             store=store,
-            ledger=Ledger(capacity, POLICIES[options.policy]()),
+            ledger=ledger,
             clock=clock,
             options=options,
             min_free=min_free,
             reach=reach,
             events=EventLog(clock, options.heartbeat),
             workers=Workers(options.transfers),
+            partials=Partials(ledger),
         )
         self._boot_id = boot_id
         self._evictions = Evictions(self._context)
@@ -124,6 +129,7 @@ class WeightCache:
             await completed(self._shut())
             raise
         self._context.state = "ready"
+        self._fetching.begin()
 
     async def _start(self) -> None:
         context = self._context
@@ -144,6 +150,19 @@ class WeightCache:
         for id in superseded:
             await self._evictions.mark_or_later(id)
         self._memory = Memory(context, self._evictions, history, recency)
+        self._fetching = Fetching(
+            context,
+            self._admission,
+            self._evictions,
+            self._checks,
+            self._publications,
+            self._lookups,
+            pins,
+            history,
+        )
+        await self._fetching.load()
+        for partial in report.parked:
+            context.partials.load(partial)
         self._evictions.add_debris(report.debris)
         self._evictions.add_damaged(report.damaged)
         self._upkeep = Upkeep(
@@ -155,6 +174,7 @@ class WeightCache:
             self._sweep,
             self._admission,
             self._trimming,
+            self._fetching,
         )
         self._upkeep.start()
 
@@ -211,6 +231,8 @@ class WeightCache:
         if self._context.state != "draining":
             self._context.state = "draining"
             self._context.events.end("draining")
+            if self._upkeep is not None:
+                self._fetching.park()
 
     async def close(self) -> None:
         """End what goes on by itself, write down what is remembered, let the files go.
@@ -317,6 +339,24 @@ class WeightCache:
         """
         await self._pins.unpin(holder, key, uid)
 
+    async def fetch(self, key: Key, terms: FetchTerms) -> FetchOutcome:
+        """A lookup that fetches on a miss, and answers pinned when it names a holder.
+
+        The outcome has no record while the job goes on longer than the caller
+        waits.  Raises InvalidRequest, Forbidden, Busy, TooMany, Draining,
+        Starting, or what the job failed with: TooLarge, Blocked, DiskFull,
+        OriginFailed, OriginTimeout, DigestMismatch, FetchCancelled, IoError.
+        """
+        self._must_take_new()
+        return await self.fetching.fetch(key, terms)
+
+    @property
+    def fetching(self) -> Fetching:
+        """The jobs that bring models here.  Raises Starting."""
+        if self._upkeep is None:
+            raise Starting
+        return self._fetching
+
     def pins(self) -> list[PinView]:
         """Every pin, and every hold and use that the last sweep saw."""
         return sorted(
@@ -374,8 +414,8 @@ class WeightCache:
             foreign=self._foreign,
             started_at=self._started_at,
             waiting=self._admission.waiting,
-            partials=0,
-            fetching=0,
+            partials=len(self._context.partials),
+            fetching=self._fetching.running,
         )
 
     async def evictions(

@@ -16,6 +16,7 @@ from typing import Final
 from weightd.cache.clock import Clock
 from weightd.cache.counters import Counters
 from weightd.cache.events import EventLog
+from weightd.cache.fetching.partials import Partials
 from weightd.cache.health import Health
 from weightd.cache.records import Record, State
 from weightd.cache.tasks import Signal, Tasks
@@ -133,7 +134,8 @@ class Context:
     ``changed`` is notified whenever the ledger changed in a way that somebody
     may wait for: bytes freed, a victim settled, a pin gone, a publication done.
     ``publishing`` are the keys whose current generation is being changed on
-    disk, by one task each.  ``sightings`` are the uses that the kernel reports.
+    disk, by one task each.  ``sightings`` are the uses that the kernel reports,
+    ``partials`` what unfinished fetches left.
     """
 
     store: Store
@@ -144,6 +146,7 @@ class Context:
     reach: Reach
     events: EventLog
     workers: Workers
+    partials: Partials
     state: State = "starting"
     counters: Counters = field(default_factory=Counters)
     tasks: Tasks = field(default_factory=Tasks)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from weightd.cache.context import Context, Sighting
-from weightd.cache.tasks import completed
+from weightd.cache.tasks import Signal, completed
 from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
-from weightd.store import Damaged, NoSpace, SeizeRefused, Use
+from weightd.store import Damaged, NoSpace, Parked, SeizeRefused, Use
 from weightd.store import Doomed as DoomedDirectory
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class Evictions:
         """What a start found damaged and is still in its place; named like ``kept``."""
         self._making_way = asyncio.Lock()
         self._stopping = False
+        self._stopped = Signal()
 
     async def evict(
         self,
@@ -83,6 +84,9 @@ class Evictions:
 
     def release(self, reservation: Reservation) -> None:
         """Give a promise back, let go what only it kept, and wake who waits for room."""
+        if self._context.partials.returned(reservation):
+            self._context.changed.notify()
+            return
         gone = self._context.ledger.release(reservation)
         if gone:
             self._context.tasks.spawn(self.let_go(gone), "let go")
@@ -201,9 +205,36 @@ class Evictions:
         for directory in debris:
             self._doomed.put_nowait((self._context.ledger.debris(directory.bytes), directory))
 
+    def drop_partial(self, key: Key) -> bool:
+        """Give up what a fetch of ``key`` left unfinished; whether there was any of it."""
+        dropped = self._context.partials.drop(key)
+        if dropped is not None:
+            self._context.tasks.spawn(self._drop(*dropped), "drop partial")
+            self._context.changed.notify()
+        return dropped is not None
+
+    def drop_for(self, reservation: Reservation) -> None:
+        """Give up the partials that the ledger named to make room for an arrival."""
+        for booked, remains in reservation.dropped:
+            stored = self._context.partials.dropped(booked)
+            log.info("what was fetched of %s goes to make room", stored.key)
+            self._context.tasks.spawn(self._drop(stored, remains), "drop partial")
+
+    async def _drop(self, partial: Parked, remains: Remains) -> None:
+        while not self._stopping:
+            try:
+                moved = await self._context.workers.commit(self._context.store.drop, partial)
+            except (IoError, NoSpace) as error:
+                log.warning("what was fetched of %s stays on disk: %s", partial.key, error)
+                await self._stopped.wait(self._context.options.unlink_retry)
+            else:
+                self._doomed.put_nowait((remains, moved))
+                return
+
     def stop(self) -> None:
         """Let the unlinking under way end where it is; a start goes on with it."""
         self._stopping = True
+        self._stopped.notify()
 
     async def unlink_forever(self) -> None:
         """Unlink what is doomed, in order.

@@ -11,6 +11,7 @@ from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.fetching.front import Fetching
 from weightd.cache.pinning import Pins
 from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed
@@ -105,6 +106,7 @@ class Upkeep:
         sweep: Sweep,
         admission: Admission,
         trimming: Trimming,
+        fetching: Fetching,
     ) -> None:
         self._context = context
         self._evictions = evictions
@@ -114,6 +116,7 @@ class Upkeep:
         self._sweep = sweep
         self._admission = admission
         self._trimming = trimming
+        self._fetching = fetching
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -128,6 +131,7 @@ class Upkeep:
             "name": partial(_every, options.sweep_interval, self._sweep.name),
             "hurry": partial(_every, options.hurry_interval, self._hurry),
             "trim": partial(_every, options.trim_interval, self._trimming.trim, at_once=True),
+            "fetches": partial(_every, options.trim_interval, self._fetching.tidy, at_once=True),
             "mark": partial(_every, options.trim_interval, self._evictions.mark_again),
             "let damaged go": partial(
                 _every, options.trim_interval, self._evictions.let_damaged_go, at_once=True

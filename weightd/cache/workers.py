@@ -10,6 +10,7 @@ every lookup needs, never stand behind a flush, nor behind a search of /proc.
 - ``housekeep``: what is slow and urgent to nobody, such as searching /proc and
   writing down recency.  One thread.
 - ``transfer``: one thread for as long as a body arrives.
+- ``fetch``: the streams of fetches, and their listings.
 - ``unlink``: one thread; deleting large files in parallel only slows down
   those who read.
 """
@@ -19,10 +20,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+FETCH_THREADS: Final = 64
 
 
 class Workers:
@@ -34,6 +37,7 @@ class Workers:
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="weightd-commit")
         self._housekeeping = ThreadPoolExecutor(1, thread_name_prefix="weightd-housekeeping")
         self._transfers = ThreadPoolExecutor(transfers, thread_name_prefix="weightd-transfer")
+        self._fetches = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="weightd-fetch")
         self._unlinks = ThreadPoolExecutor(1, thread_name_prefix="weightd-unlink")
 
     def disk(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
@@ -64,6 +68,12 @@ class Workers:
         """Run a call that lasts as long as a peer sends."""
         return self._run(self._transfers, call, *args, **kwargs)
 
+    def fetch(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run a call that waits for an origin."""
+        return self._run(self._fetches, call, *args, **kwargs)
+
     def unlink(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
@@ -78,6 +88,7 @@ class Workers:
             self._commits,
             self._housekeeping,
             self._transfers,
+            self._fetches,
             self._unlinks,
         ):
             pool.shutdown()

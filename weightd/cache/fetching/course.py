@@ -1,0 +1,267 @@
+"""One job from its listing to a pinned model.
+
+List, plan, admit, download, publish, pin.  Each source in turn may bring what
+the one before it left undone; what is here stays here between them, and after
+the last of them it is parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from weightd.cache.admission import Admission, Need, Want
+from weightd.cache.checks import Checks
+from weightd.cache.context import Context
+from weightd.cache.evictions import Evictions
+from weightd.cache.fetching import listed
+from weightd.cache.fetching.bandwidth import Bandwidth
+from weightd.cache.fetching.fill import filling
+from weightd.cache.fetching.job import Job
+from weightd.cache.fetching.listed import Plan
+from weightd.cache.fetching.stored import decode_note
+from weightd.cache.fetching.terms import FetchResult, FetchTerms
+from weightd.cache.pinning import Pins
+from weightd.cache.publishing import Origination, Publications
+from weightd.cache.tasks import completed, ended
+from weightd.errors import (
+    Blocked,
+    DigestMismatch,
+    OriginChanged,
+    OriginFailed,
+    OriginTimeout,
+    WeightdError,
+)
+from weightd.ledger import Generation, Reservation
+from weightd.model import FileEntry, GenerationId
+from weightd.origins import Origin, open_origin, parse_reference
+from weightd.origins.contract import Listing
+from weightd.store import Ingest, NoSpace
+
+log = logging.getLogger(__name__)
+
+
+class Course:
+    """Runs jobs; holds nothing of any one of them."""
+
+    def __init__(
+        self,
+        context: Context,
+        admission: Admission,
+        evictions: Evictions,
+        checks: Checks,
+        publications: Publications,
+        pins: Pins,
+        bandwidth: Bandwidth,
+    ) -> None:
+        self._context = context
+        self._admission = admission
+        self._evictions = evictions
+        self._checks = checks
+        self._publications = publications
+        self._pins = pins
+        self._bandwidth = bandwidth
+
+    async def run(self, job: Job) -> FetchResult:
+        """Bring the job to its end, from the first source that can.
+
+        Raises the error of the last source, or what keeps the model from
+        fitting here.  `Job.record` is set, and every holder's pin stands, when
+        it answers.
+        """
+        first: Listing | None = None
+        for source in job.sources:
+            job.source = source
+            try:
+                async with self._origin(job, source) as origin:
+                    listing = await self._listing(job, origin, first)
+                    first = first or listing
+                    return await self._from(job, origin, listing)
+            except (OriginFailed, OriginTimeout, DigestMismatch) as error:
+                log.warning("fetch of %s: %s", job.key, error)
+                if source is job.sources[-1]:
+                    raise
+        raise AssertionError("a job has at least one source")
+
+    @asynccontextmanager
+    async def _origin(self, job: Job, source: str) -> AsyncIterator[Origin]:
+        options = self._context.options
+        opened = self._context.workers.fetch(
+            open_origin,
+            parse_reference(source),
+            trust=options.trust,
+            patience=options.patience,
+            credential=job.credential,
+        )
+        cancelled = await ended(opened)
+        origin = opened.result()
+        try:
+            if cancelled is not None:
+                raise cancelled
+            yield origin
+        finally:
+            await completed(self._context.workers.fetch(origin.close))
+
+    async def _listing(self, job: Job, origin: Origin, first: Listing | None) -> Listing:
+        job.enter("listing")
+        told = await self._context.workers.fetch(origin.list)
+        listing = listed.held_to(first, job.source, listed.sound(job.source, told))
+        listed.must_be(str(job.key), job.digest, listing)
+        job.bytes_total = listing.bytes
+        job.revision = listing.revision
+        return listing
+
+    async def _from(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
+        """Bring the model from one source, listing it once more if it changed meanwhile."""
+        try:
+            return await self._bring(job, origin, listing)
+        except OriginChanged as changed:
+            log.warning("fetch of %s begins again: %s", job.key, changed)
+            return await self._bring(job, origin, await self._listing(job, origin, None))
+
+    async def _bring(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
+        current = await self._checks.current(job.key)
+        if current is not None and self._is_same(job, listing, current):
+            return await completed(self._stay(job, current))
+        self._drop_what_changed(job, listing)
+        plan, reservation = await self._admit(job, listing)
+        try:
+            await self._admission.granted(reservation)
+            job.enter("downloading")
+            async with filling(self._context, self._evictions, job, plan, reservation) as opened:
+                files = await opened.fill(origin, self._bandwidth)
+                job.enter("publishing")
+                return await completed(self._arrive(job, reservation, opened.ingest, files))
+        except NoSpace as error:
+            raise await self._context.no_space(reservation.bytes, error) from error
+        finally:
+            self._evictions.release(reservation)
+
+    # -- Before a byte moves -----------------------------------------------------
+
+    def _is_same(self, job: Job, listing: Listing, current: Generation) -> bool:
+        """Whether what is here is what the origin has."""
+        told = listed.content(listing)
+        if told is not None:
+            return told == current.id.digest
+        manifest = self._context.models[current.id].manifest
+        known = listing.revision is not None and manifest.revision == listing.revision
+        return known and manifest.source == job.source
+
+    def _drop_what_changed(self, job: Job, listing: Listing) -> None:
+        """Give up a partial of other files; one with other content is given up file by file."""
+        partial = self._context.partials.of(job.key)
+        if partial is None:
+            return
+        try:
+            _, before = decode_note(partial.stored.note)
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("what was fetched of %s is not understood: %r", job.key, error)
+            self._evictions.drop_partial(job.key)
+            return
+        if {file.path for file in before.files} != {file.path for file in listing.files}:
+            log.warning("fetch of %s begins again: its files are others now", job.key)
+            self._evictions.drop_partial(job.key)
+
+    async def _admit(self, job: Job, listing: Listing) -> tuple[Plan, Reservation]:
+        """Wait for room as long as the most patient caller does.
+
+        Raises TooLarge, Blocked or DiskFull; no byte was asked for and nothing evicted then.
+        """
+        plan = listed.plan(self._context, listing)
+
+        def need() -> Need:
+            nonlocal plan
+            partial = self._context.partials.of(job.key)
+            started = () if partial is None else partial.stored.paths
+            plan = listed.plan(self._context, listing, started)
+            links = tuple({link.generation: None for link in plan.links})
+            return Need(plan.size, links, None if partial is None else partial.booked)
+
+        want = Want(job.key, listing.bytes or 0, need)
+        loop = asyncio.get_running_loop()
+        self._must_spare(job, plan)
+        while True:
+            job.enter("waiting")
+            patience = job.patience(loop.time())
+            try:
+                return plan, await self._admission.admit(want, patience)
+            except Blocked:
+                # Somebody more patient may have joined meanwhile.
+                if job.patience(loop.time()) <= 0:
+                    raise
+
+    def _must_spare(self, job: Job, plan: Plan) -> None:
+        """Raise Blocked when a preload would evict what the settings want more."""
+        if not job.spare:
+            return
+        usage = self._context.ledger.usage()
+        victims = self._context.ledger.plan(job.key, plan.size)
+        spared = [victim for victim in victims if victim.id.key in job.spare]
+        if spared:
+            raise Blocked(
+                reason="pins",
+                bytes=plan.size,
+                free=usage.free,
+                evictable=usage.evictable,
+                pinned=usage.pinned,
+                arriving=usage.reserved,
+                hint=f"It would evict {spared[0].id.key}, which is preloaded before it.",
+            )
+
+    # -- After the last byte -----------------------------------------------------
+
+    async def _arrive(
+        self, job: Job, reservation: Reservation, ingest: Ingest, files: tuple[FileEntry, ...]
+    ) -> FetchResult:
+        """Publish, and pin for every holder before anybody is told.  Must run to its end."""
+        outcome = await self._publications.publish(
+            reservation,
+            ingest,
+            files,
+            Origination(parse_reference(job.source).text, job.revision),
+            guarded=True,
+        )
+        await self._pin(job, outcome.record.manifest.id)
+        return "fetched" if outcome.created else "same"
+
+    async def _stay(self, job: Job, current: Generation) -> FetchResult:
+        """What is here is what the origin has: nothing moves."""
+        self._context.ledger.read(current.id, 1)
+        self._publications.same(current)
+        await self._pin(job, current.id)
+        return "same"
+
+    async def _pin(self, job: Job, id: GenerationId) -> None:
+        """Pin for every holder, those included who join meanwhile; then let the guard go.
+
+        A pin that cannot be taken is the business of the one who asked for it.
+        """
+        try:
+            while (caller := job.unpinned()) is not None:
+                caller.pinned = True
+                terms = caller.terms
+                try:
+                    await self._pins.pin(
+                        terms.holder or "", id.key, self._ttl(terms), terms.forever, None, terms.uid
+                    )
+                except WeightdError as error:
+                    log.warning(
+                        "%s is here, and not pinned for %s: %s", id.key, terms.holder, error
+                    )
+                    caller.failure = error
+            generation = self._context.ledger.generation(id)
+            if generation is not None:
+                job.record = self._context.record(generation)
+        finally:
+            gone = self._context.ledger.read(id, -1)
+            if gone is not None:
+                self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
+            self._context.changed.notify()
+
+    def _ttl(self, terms: FetchTerms) -> float | None:
+        if terms.forever:
+            return None
+        return self._context.options.fetch_ttl if terms.ttl is None else terms.ttl

@@ -1,0 +1,330 @@
+"""Every fetch: joined, in turn, remembered across a restart, and not begun again too soon."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import logging
+import math
+from collections.abc import AsyncIterator
+from typing import Final
+
+from weightd.cache.context import Context
+from weightd.cache.evictions import Evictions
+from weightd.cache.fetching.course import Course
+from weightd.cache.fetching.job import Caller, Job
+from weightd.cache.fetching.shelf import Jobs
+from weightd.cache.fetching.terms import FetchTerms, FetchView
+from weightd.cache.records import Event
+from weightd.errors import (
+    Busy,
+    DigestMismatch,
+    Draining,
+    FetchCancelled,
+    IoError,
+    OriginFailed,
+    OriginTimeout,
+    TooMany,
+    WeightdError,
+)
+from weightd.model import Key
+from weightd.origins import parse_reference
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 2.0
+"""How long one who does not wait is kept, so that a refusal is answered and not a job."""
+
+ROOM_SECONDS: Final = 1.0
+"""How much longer than its callers wait a job has, to say how it was refused."""
+
+BACKOFF_FIRST_SECONDS: Final = 2.0
+BACKOFF_MAX_SECONDS: Final = 300.0
+
+
+class Fetches:
+    """Takes wishes, runs at most `Options.fetch_concurrency` jobs at once."""
+
+    def __init__(self, context: Context, evictions: Evictions, course: Course, jobs: Jobs) -> None:
+        self._context = context
+        self._evictions = evictions
+        self._course = course
+        self._jobs = jobs
+        self._running: dict[Job, asyncio.Task[None]] = {}
+        self._orders = itertools.count(1)
+        self._draining = False
+
+    @property
+    def running(self) -> int:
+        """How many jobs are under way."""
+        return len(self._running)
+
+    # -- Wishes --------------------------------------------------------------------
+
+    def live(self, key: Key) -> Job | None:
+        """The job that brings ``key`` here, if there is one."""
+        return self._jobs.live(key)
+
+    async def join(self, key: Key, terms: FetchTerms) -> tuple[Job, Caller]:
+        """Join the job of ``key``, or begin one.
+
+        Raises Busy for another source, TooMany, Draining, and the error of the
+        last job while its origin is not to be asked again.
+        """
+        job = self._jobs.live(key)
+        now = asyncio.get_running_loop().time()
+        caller = Caller(terms, now + terms.wait)
+        if job is not None:
+            _must_agree(job, terms)
+            job.asked_at = now
+            job.callers.append(caller)
+            job.changed.notify()
+            self._context.counters.fetch_joined += 1
+            return job, caller
+        job = self._begin(key, terms)
+        job.callers.append(caller)
+        await self._jobs.keep(job)
+        self._start_next()
+        return job, caller
+
+    def preload(self, key: Key, terms: FetchTerms, spare: frozenset[Key]) -> None:
+        """Wish for ``key`` when nothing else is to be done, without evicting ``spare``."""
+        if self._jobs.live(key) is not None or self._resting(key, terms.sources) is not None:
+            return
+        job = self._begin(key, terms)
+        job.preload, job.spare = True, spare
+        self._start_next()
+
+    def _begin(self, key: Key, terms: FetchTerms) -> Job:
+        if self._draining:
+            raise Draining
+        previous = self._jobs.last(key)
+        if (resting := self._resting(key, terms.sources)) is not None:
+            raise resting
+        if self._jobs.queued >= self._context.options.fetches_queued:
+            raise TooMany(what="fetches waiting their turn", limit=self._jobs.queued)
+        job = Job(
+            key=key,
+            sources=terms.sources,
+            digest=terms.digest,
+            credential=terms.credential,
+            created_at=self._context.clock.now(),
+            order=next(self._orders),
+            asked_at=asyncio.get_running_loop().time(),
+        )
+        if previous is not None and previous.sources == terms.sources:
+            job.attempts = previous.attempts
+        self._jobs.add(job)
+        return job
+
+    def _resting(self, key: Key, sources: tuple[str, ...]) -> WeightdError | None:
+        """Why the origin is not asked again yet, None when it may be."""
+        previous = self._jobs.last(key)
+        if previous is None or previous.error is None or previous.sources != sources:
+            return None
+        left = (previous.retry_at or 0.0) - self._context.clock.now()
+        if left <= 0:
+            return None
+        error = copy.copy(previous.error)
+        if isinstance(error, OriginFailed):
+            error.retry_after = math.ceil(left)
+        return error
+
+    async def outcome(self, job: Job, caller: Caller) -> None:
+        """Wait as long as the caller does; the job may not have ended then.
+
+        Raises what it failed with, or why the caller's pin could not be taken.
+        """
+        loop = asyncio.get_running_loop()
+        terms = caller.terms
+        until = loop.time() + (terms.wait or ANSWER_SECONDS)
+        try:
+            while not job.ended:
+                if terms.wait == 0 and job.state in ("downloading", "publishing"):
+                    return
+                if terms.wait == 0 and job.state == "queued" and job not in self._running:
+                    return
+                left = until - loop.time()
+                if left <= 0 and job.state == "waiting":
+                    left += ROOM_SECONDS
+                if left <= 0:
+                    return
+                await job.changed.wait(left)
+        finally:
+            caller.here = False
+        if job.error is not None:
+            raise copy.copy(job.error)
+        if caller.failure is not None:
+            raise caller.failure
+        if terms.digest is not None and job.record is not None:
+            actual = job.record.manifest.digest
+            if actual != terms.digest:
+                raise DigestMismatch(expected=terms.digest, actual=actual, file=str(job.key))
+
+    # -- Jobs ----------------------------------------------------------------------
+
+    def views(self) -> list[FetchView]:
+        """Every job, the newest first."""
+        return [job.view() for job in self._jobs.newest_first()]
+
+    def of(self, id: str) -> Job:
+        """The job ``id``, which counts as asked about.  Raises UnknownFetch."""
+        job = self._jobs.of(id)
+        job.asked_at = asyncio.get_running_loop().time()
+        return job
+
+    async def cancel(self, id: str, reason: str = "it was deleted") -> None:
+        """End a job, and give up what it brought; one that has ended is forgotten.
+
+        One that is being published ends by itself, a moment later.  Raises UnknownFetch.
+        """
+        job = self._jobs.of(id)
+        if job.ended:
+            self._evictions.drop_partial(job.key)
+            await self._jobs.forget(job)
+            return
+        job.cancelled = reason
+        task = self._running.get(job)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        else:
+            await self._end(job, None)
+        self._evictions.drop_partial(job.key)
+
+    async def events(self, id: str) -> AsyncIterator[Event | None]:
+        """The job's progress as it goes, None when all is quiet, a last one ``end``."""
+        job = self.of(id)
+        for seq in itertools.count(1):
+            job.asked_at = asyncio.get_running_loop().time()
+            type = "end" if job.ended else "progress"
+            yield Event(seq, type, self._context.clock.now(), {"job": job.view()})
+            if job.ended:
+                return
+            while not await job.changed.wait(self._context.options.heartbeat):
+                yield None
+
+    def resume(self) -> None:
+        """Go on with what an earlier run left; called once the cache is ready."""
+        for job in self._jobs.newest_first():
+            job.order = next(self._orders)
+        self._start_next()
+
+    def park(self) -> None:
+        """Stop every job where it is, for the next start to go on."""
+        self._draining = True
+        for task in self._running.values():
+            task.cancel()
+        for job in self._jobs.newest_first():
+            job.changed.notify()
+
+    async def tidy(self) -> None:
+        """Forget what is over, give up what nobody wants.  Raises IoError."""
+        options = self._context.options
+        now, loop_now = self._context.clock.now(), asyncio.get_running_loop().time()
+        for job in self._jobs.newest_first():
+            unwanted = loop_now - job.asked_at > options.fetch_unwanted
+            if not job.ended and unwanted and not job.waited_for and not job.preload:
+                await self.cancel(job.id, "nobody has asked for it for a while")
+            kept = self._context.partials.of(job.key) is not None
+            if job.ended and not kept and now - (job.ended_at or now) > options.fetch_kept:
+                await self._jobs.forget(job)
+        for partial in self._context.partials:
+            key, age = partial.stored.key, now - partial.stored.at
+            if age > options.partial_ttl and self._jobs.live(key) is None:
+                log.info("what was fetched of %s has expired", key)
+                self._evictions.drop_partial(key)
+
+    # -- Inside --------------------------------------------------------------------
+
+    def _start_next(self) -> None:
+        """Start as many as may run: those waited for first, preloads last."""
+        while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
+            queued = [job for job in self._jobs.unended() if job not in self._running]
+            if not queued:
+                return
+            job = min(queued, key=lambda one: (one.preload, not one.waited_for, one.order))
+            self._running[job] = self._context.tasks.spawn(self._run(job), f"fetch {job.key}")
+
+    async def _run(self, job: Job) -> None:
+        """One job to its end, whatever that is."""
+        job.started_at = self._context.clock.now()
+        self._tell("fetching", job)
+        try:
+            error = await self._ended_with(job)
+            if error is not None or job.state != "queued":
+                await self._end(job, error)
+        finally:
+            del self._running[job]
+            job.changed.notify()
+            self._start_next()
+
+    async def _ended_with(self, job: Job) -> WeightdError | None:
+        """Run the job; what it failed with.  Parked, it is queued again."""
+        kind = parse_reference(job.source).kind
+        counters = self._context.counters
+        try:
+            result = await self._course.run(job)
+        except WeightdError as error:
+            kind = parse_reference(job.source).kind
+            counters.fetches[kind, "failed"] += 1
+            return error
+        except asyncio.CancelledError:
+            if job.cancelled is None:
+                job.enter("queued")
+                return None
+            counters.fetches[kind, "cancelled"] += 1
+            return FetchCancelled(key=str(job.key), reason=job.cancelled)
+        counters.fetches[parse_reference(job.source).kind, result] += 1
+        counters.fetch_seconds.observe(self._context.clock.now() - (job.started_at or 0.0))
+        job.state = "done"
+        return None
+
+    async def _end(self, job: Job, error: WeightdError | None) -> None:
+        now = self._context.clock.now()
+        if job.cancelled is not None and error is None and job.state != "done":
+            error = FetchCancelled(key=str(job.key), reason=job.cancelled)
+        job.error, job.ended_at = error, now
+        if error is None:
+            job.attempts, job.retry_at = 0, None
+            job.enter("done")
+            self._tell("fetched", job)
+        elif isinstance(error, FetchCancelled):
+            job.enter("cancelled")
+            self._tell("fetch-cancelled", job)
+        else:
+            self._rest(job, error, now)
+            job.enter("failed")
+            self._tell("fetch-failed", job)
+        job.changed.notify()
+        self._jobs.ended(job)
+        try:
+            await self._jobs.keep(job)
+        except IoError as failed:
+            log.warning("the end of the fetch of %s is not written down: %s", job.key, failed)
+
+    def _rest(self, job: Job, error: WeightdError, now: float) -> None:
+        """After what the origin did, let it be for a while: longer each time."""
+        if not isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
+            return
+        job.attempts += 1
+        pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (job.attempts - 1))
+        job.retry_at = now + max(pause, error.retry_after or 0.0)
+
+    def _tell(self, type: str, job: Job) -> None:
+        self._context.events.tell(
+            type,
+            key=str(job.key),
+            job=job.id,
+            source=parse_reference(job.source).text,
+            code=None if job.error is None else job.error.code,
+        )
+
+
+def _must_agree(job: Job, terms: FetchTerms) -> None:
+    """Raise Busy when the caller wants the key from elsewhere."""
+    agrees = job.sources == terms.sources and job.credential == terms.credential
+    if not agrees or (terms.digest not in (None, job.digest) and job.digest is not None):
+        source = parse_reference(job.source).text
+        raise Busy(key=str(job.key), job=job.id, source=source)

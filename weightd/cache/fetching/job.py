@@ -1,0 +1,140 @@
+"""One fetch: what it is for, how far it is, and who waits for it."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from weightd.cache.fetching.terms import ENDED, FetchState, FetchTerms, FetchView
+from weightd.cache.records import Record
+from weightd.cache.tasks import Signal
+from weightd.errors import WeightdError
+from weightd.model import Digest, Key
+
+RATE_SECONDS: Final = 5.0
+"""The rate shown is the mean over so many seconds."""
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """One who asked, and stays until ``until`` (on the loop's clock) at most."""
+
+    terms: FetchTerms
+    until: float
+    here: bool = True
+    pinned: bool = False
+    failure: WeightdError | None = None
+    """Why its pin could not be taken."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One key on its way.  ``order`` is its place in the queue; ``preload`` goes after all others.
+
+    ``spare`` are keys that it must not evict.  ``asked_at`` is when somebody
+    last asked for it or about it, on the loop's clock.
+    """
+
+    key: Key
+    sources: tuple[str, ...]
+    digest: Digest | None
+    credential: str | None
+    created_at: float
+    order: int
+    asked_at: float
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    preload: bool = False
+    spare: frozenset[Key] = frozenset()
+    state: FetchState = "queued"
+    source: str = ""
+    revision: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    retry_at: float | None = None
+    attempts: int = 0
+    bytes_total: int | None = None
+    bytes_done: int = 0
+    bytes_reused: int = 0
+    error: WeightdError | None = None
+    record: Record | None = None
+    cancelled: str | None = None
+    """Why it was ended from outside; None while it is not, also when it is only parked."""
+    callers: list[Caller] = field(default_factory=list)
+    changed: Signal = field(default_factory=Signal)
+    _progress: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.source = self.source or self.sources[0]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a caller stays until it is here."""
+        return any(caller.here for caller in self.callers)
+
+    @property
+    def holders(self) -> set[str]:
+        """Those for whom it will be pinned."""
+        return {caller.terms.holder for caller in self.callers if caller.terms.holder is not None}
+
+    def unpinned(self) -> Caller | None:
+        """The next caller for whom it is to be pinned."""
+        wanting = (one for one in self.callers if one.terms.holder is not None and not one.pinned)
+        return next(wanting, None)
+
+    def patience(self, now: float) -> float:
+        """How many seconds the most patient caller still waits for room."""
+        return max((caller.until - now for caller in self.callers if caller.here), default=0.0)
+
+    def enter(self, state: FetchState) -> None:
+        """Go on to the next state."""
+        if state != self.state:
+            self.state = state
+            self.changed.notify()
+
+    def progressed(self, done: int, now: float) -> None:
+        """So many bytes of the model are here by now."""
+        self.bytes_done = done
+        self._progress.append((now, done))
+        while len(self._progress) > 2 and now - self._progress[1][0] >= RATE_SECONDS:
+            self._progress.popleft()
+        self.changed.notify()
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second over the last seconds, 0 when none arrive."""
+        if self.state != "downloading" or len(self._progress) < 2:
+            return 0.0
+        (begun, before), (now, done) = self._progress[0], self._progress[-1]
+        return max(0.0, (done - before) / (now - begun)) if now > begun else 0.0
+
+    def view(self) -> FetchView:
+        """The job as it is seen."""
+        rate = self.rate
+        left = None if self.bytes_total is None else self.bytes_total - self.bytes_done
+        return FetchView(
+            id=self.id,
+            key=self.key,
+            sources=self.sources,
+            source=self.source,
+            state=self.state,
+            bytes_done=self.bytes_done,
+            bytes_total=self.bytes_total,
+            bytes_reused=self.bytes_reused,
+            rate=rate,
+            eta=left / rate if left is not None and rate > 0 else None,
+            callers=sum(caller.here for caller in self.callers),
+            attempts=self.attempts,
+            created_at=self.created_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            retry_at=self.retry_at,
+            revision=self.revision,
+            error=self.error,
+            record=self.record,
+        )

@@ -1,0 +1,74 @@
+"""What unfinished fetches left on the disk: counted, resumable, first to go when room is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weightd.ledger import Ledger, Remains, Reservation
+from weightd.ledger import Parked as BookedPartial
+from weightd.model import Key
+from weightd.store import Parked as StoredPartial
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """One unfinished model: as it stands on disk, and in the books."""
+
+    stored: StoredPartial
+    booked: BookedPartial
+
+
+class Partials:
+    """At most one partial per key, and those that an arrival is about to take over."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._partials: dict[Key, Partial] = {}
+        self._resuming: dict[Reservation, StoredPartial] = {}
+
+    def __len__(self) -> int:
+        return len(self._partials)
+
+    def __iter__(self) -> Iterator[Partial]:
+        return iter(list(self._partials.values()))
+
+    def of(self, key: Key) -> Partial | None:
+        """What is here of ``key``, if anything is."""
+        return self._partials.get(key)
+
+    def load(self, stored: StoredPartial) -> None:
+        """Enter what a start found."""
+        booked = self._ledger.load_parked(stored.key, stored.bytes)
+        self._partials[stored.key] = Partial(stored, booked)
+
+    def resume(self, key: Key, reservation: Reservation) -> None:
+        """The bytes of the partial of ``key`` are the reservation's now."""
+        self._resuming[reservation] = self._partials.pop(key).stored
+
+    def taken(self, reservation: Reservation) -> StoredPartial | None:
+        """What the arrival goes on from; it answers for the bytes from now on."""
+        return self._resuming.pop(reservation, None)
+
+    def returned(self, reservation: Reservation) -> bool:
+        """Park again what the arrival did not come to take; whether there was such."""
+        stored = self._resuming.pop(reservation, None)
+        if stored is not None:
+            self.park(stored, reservation)
+        return stored is not None
+
+    def park(self, stored: StoredPartial, reservation: Reservation) -> None:
+        """An arrival stopped half way: its reservation ends, what it wrote stays counted."""
+        self._partials[stored.key] = Partial(stored, self._ledger.park(reservation))
+
+    def drop(self, key: Key) -> tuple[StoredPartial, Remains] | None:
+        """Give up what is here of ``key``: whoever asks has it unlinked."""
+        partial = self._partials.pop(key, None)
+        if partial is None:
+            return None
+        return partial.stored, self._ledger.drop_parked(partial.booked)
+
+    def dropped(self, booked: BookedPartial) -> StoredPartial:
+        """The ledger gave this one up for an arrival."""
+        key = next(key for key, one in self._partials.items() if one.booked is booked)
+        return self._partials.pop(key).stored

@@ -1,0 +1,89 @@
+"""Jobs and partials as they are written down, and their strict readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from weightd import errors
+from weightd.cache.fetching.job import Job
+from weightd.cache.fetching.terms import ENDED
+from weightd.errors import HolderFigures, WeightdError
+from weightd.model import Key
+from weightd.origins.contract import Listing, RemoteFile
+
+_JOB_FIELDS: Final = (
+    "sources", "digest", "credential", "created_at", "preload", "state", "source", "revision",
+    "started_at", "ended_at", "retry_at", "attempts", "bytes_total", "bytes_done", "bytes_reused",
+)  # fmt: skip
+_FILE_FIELDS: Final = ("path", "bytes", "location", "sha256", "validator")
+
+
+def encode_job(job: Job) -> str:
+    """A job as one line of JSON.  Its callers' pins are in the database of pins once they stand."""
+    fields = {name: getattr(job, name) for name in _JOB_FIELDS}
+    holders = [
+        {"holder": terms.holder, "ttl": terms.ttl, "forever": terms.forever, "uid": terms.uid}
+        for terms in (caller.terms for caller in job.callers)
+        if terms.holder is not None
+    ]
+    return json.dumps({**fields, "holders": holders, "error": encode_error(job.error)})
+
+
+def decode_job(id: str, key: str, text: str, order: int, now: float) -> Job:
+    """Read what `encode_job` wrote.  Raises ValueError, KeyError or TypeError for anything else."""
+    fields: dict[str, Any] = json.loads(text)
+    known = {name: fields[name] for name in _JOB_FIELDS}
+    known["sources"] = tuple(str(source) for source in known["sources"])
+    job = Job(key=Key.parse(key), id=id, order=order, asked_at=now, **known)
+    job.error = decode_error(fields["error"])
+    if job.state not in ENDED:
+        job.state = "queued"
+    return job
+
+
+def encode_error(error: WeightdError | None) -> dict[str, object] | None:
+    """An error by the name of its class and its fields."""
+    if error is None:
+        return None
+    fields = {one.name: getattr(error, one.name) for one in dataclasses.fields(error)}
+    return {"class": type(error).__name__, "fields": fields}
+
+
+def decode_error(told: Mapping[str, Any] | None) -> WeightdError | None:
+    """The error again.  Raises ValueError for what is none."""
+    if told is None:
+        return None
+    kind = getattr(errors, told["class"], None)
+    if not (isinstance(kind, type) and issubclass(kind, WeightdError)):
+        raise ValueError(f"{told['class']!r:.100} is no error of weightd")
+    fields = dict(told["fields"])
+    if "holders" in fields:
+        fields["holders"] = tuple(HolderFigures(*one) for one in fields["holders"])
+    made: WeightdError = kind(**fields)
+    return made
+
+
+def encode_note(job: Job, listing: Listing) -> bytes:
+    """What an unfinished arrival says of itself: whose it is, and what was listed."""
+    files = [{name: getattr(file, name) for name in _FILE_FIELDS} for file in listing.files]
+    fields = {
+        "job": job.id,
+        "key": str(job.key),
+        "sources": job.sources,
+        "source": job.source,
+        "revision": listing.revision,
+        "files": files,
+    }
+    return json.dumps(fields).encode()
+
+
+def decode_note(note: bytes) -> tuple[str, Listing]:
+    """The source and the listing of a note.  Raises ValueError, KeyError or TypeError."""
+    fields: dict[str, Any] = json.loads(note)
+    files = tuple(
+        RemoteFile(**{name: file[name] for name in _FILE_FIELDS}) for file in fields["files"]
+    )
+    return str(fields["source"]), Listing(files, fields["revision"])
