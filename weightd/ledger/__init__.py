@@ -37,7 +37,16 @@ bytes). Raise the capacity, or place this model on another node; trying again wi
 ['llama-70b', 'qwen-72b']
 """
 
-from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
+from weightd.ledger.entries import (
+    Doomed,
+    Dropped,
+    Parked,
+    Pinning,
+    Remains,
+    Reservation,
+    Succession,
+    Usage,
+)
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.ledger import Ledger
 from weightd.ledger.pins import holder_figures
@@ -47,10 +56,12 @@ from weightd.ledger.policy import POLICIES, LeastRecentlyUsed, Policy, PolicyNam
 __all__ = [
     "POLICIES",
     "Doomed",
+    "Dropped",
     "Generation",
     "IllegalMove",
     "LeastRecentlyUsed",
     "Ledger",
+    "Parked",
     "Pinning",
     "Policy",
     "PolicyName",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from weightd.errors import Blocked, DiskFull, TooLarge
 from weightd.ledger.generations import Generation, Standing
@@ -36,11 +37,27 @@ class Doomed(Remains):
 
 
 @dataclass(slots=True, eq=False)
+class Parked:
+    """Bytes of an arrival that is not under way: promised and on disk, and the first to go."""
+
+    key: Key
+    bytes: int
+
+
+class Dropped(NamedTuple):
+    """What was parked and had to go; ``remains`` are its bytes until they have left the disk."""
+
+    parked: Parked
+    remains: Remains
+
+
+@dataclass(slots=True, eq=False)
 class Reservation:
     """Bytes promised to one arrival.
 
     ``granted`` of them may be written now; ``written`` of them have been, as
-    far as the writer has told.  ``refusal`` is set when the budget or the disk
+    far as the writer has told.  ``dropped`` went for it besides the ``victims``,
+    and does not come back when those are refused.  ``refusal`` is set when the budget or the disk
     shrank meanwhile so that it fits no more: whoever brings it in raises that,
     and releases it.
     """
@@ -48,6 +65,7 @@ class Reservation:
     key: Key
     bytes: int
     victims: tuple[Doomed, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     links: tuple[Generation, ...] = ()
     granted: int = 0
     written: int = 0
@@ -83,13 +101,17 @@ class Pinning:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The sums, in bytes of filesystem blocks, and the counts."""
+    """The sums, in bytes of filesystem blocks, and the counts.
+
+    ``parked`` is in none of the other sums but ``evictable``.
+    """
 
     capacity: int
     resident: int
     retired: int
     reserved: int
     written: int
+    parked: int
     doomed: int
     pinned: int
     evictable: int
@@ -100,15 +122,19 @@ class Usage:
 
     @property
     def used(self) -> int:
-        """What is on disk: models, what arrivals have written, what is not yet given back."""
-        return self.resident + self.retired + self.written + self.doomed
+        """What is on disk: models, what arrivals wrote or left, what is not yet given back."""
+        return self.resident + self.retired + self.written + self.parked + self.doomed
 
     @property
     def over_budget(self) -> int:
         """By how much what is here and promised passes the budget, which has shrunk."""
-        return max(0, self.resident + self.retired + self.reserved - self.capacity)
+        return max(0, self._promised - self.capacity)
 
     @property
     def free(self) -> int:
         """What is promised to nobody."""
-        return max(0, self.capacity - self.resident - self.retired - self.reserved)
+        return max(0, self.capacity - self._promised)
+
+    @property
+    def _promised(self) -> int:
+        return self.resident + self.retired + self.reserved + self.parked

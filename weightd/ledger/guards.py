@@ -48,14 +48,25 @@ class Guards:
 
         A refusal lets nothing go, not even a retired generation that nothing else keeps.
         """
-        for generation in generations:
-            self._link(generation, 1)
+        self._link_all(generations, 1)
         try:
             yield
         except BaseException:
-            for generation in generations:
-                self._link(generation, -1)
+            self._link_all(generations, -1)
             raise
+
+    @contextmanager
+    def linked_meanwhile(self, generations: Sequence[Generation]) -> Iterator[None]:
+        """Link to ``generations`` while a question is answered; lets nothing go."""
+        self._link_all(generations, 1)
+        try:
+            yield
+        finally:
+            self._link_all(generations, -1)
+
+    def forgo(self, generations: Iterable[Generation]) -> None:
+        """End one link to each and let nothing go: `Ledger.over` names what nothing keeps."""
+        self._link_all(generations, -1)
 
     def unlink(self, generations: Iterable[Generation]) -> list[Doomed]:
         """End one link to each; answers the retired ones that may now go."""
@@ -82,6 +93,10 @@ class Guards:
     @property
     def doubted(self) -> bool:
         return bool(self._doubted)
+
+    def _link_all(self, generations: Iterable[Generation], count: int) -> None:
+        for generation in generations:
+            self._link(generation, count)
 
     def _link(self, generation: Generation, count: int) -> None:
         def add() -> None:

@@ -1,88 +1,62 @@
 """The books: reserve, commit, release, pin, unpin, touch, expire, evict.
 
 Two sums never pass the budget (DESIGN, rule 1).  *Promised*: blobs on disk
-plus reservations; `Ledger.reserve` keeps it.  *On disk*: blobs plus what
-granted arrivals may write plus doomed bytes; `Ledger.grant` keeps it, so an
-arrival begins to write only when its victims' bytes are really gone.
+plus reservations plus what is parked; `Ledger.reserve` keeps it.  *On disk*:
+blobs plus what granted arrivals may write plus what is parked plus doomed
+bytes; `Ledger.grant` keeps it, so an arrival begins to write only when its
+victims' bytes are really gone.
 
 An eviction has two steps, because only the kernel knows who has a file mapped.
 ``reserve`` names victims, which are then LEAVING: neither answered nor
 forgotten.  The cache seizes them on disk, and tells `Ledger.evicted`, or
 `Ledger.refused`, after which they stand where they stood.
+
+An unfinished arrival may be *parked*: its bytes stay, to be gone on with, and
+are the first to go when anything needs room.  Nobody can have them open, so what
+is dropped of them is doomed at once.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable
 
-from weightd.errors import HolderFigures, InUse, NotPinned, NotResident, Pinned
-from weightd.ledger.entries import Doomed, Pinning, Remains, Reservation, Succession, Usage
+from weightd.errors import InUse, NotResident, Pinned
+from weightd.ledger.entries import (
+    Doomed,
+    Dropped,
+    Parked,
+    Remains,
+    Reservation,
+    Succession,
+    Usage,
+)
 from weightd.ledger.generations import Generation, IllegalMove
-from weightd.ledger.guards import Guards, use_of
-from weightd.ledger.pins import HOLDERS_NAMED, PinBook, holder_figures
-from weightd.ledger.planning import Books, Room, plan_growth, plan_victims
+from weightd.ledger.guards import use_of
+from weightd.ledger.holdings import Holdings
+from weightd.ledger.partials import Partials
+from weightd.ledger.pins import holder_figures
+from weightd.ledger.planning import Books, Plan, Room, make_plan, plan_growth
 from weightd.ledger.policy import LeastRecentlyUsed, Policy
 from weightd.ledger.promises import Promises
-from weightd.ledger.shelf import Shelf
 from weightd.ledger.shrinking import refuse_unfit, short_on_disk
-from weightd.model import Blob, Digest, GenerationId, Key, Pin
-
-STORY_LENGTH: Final = 200
-"""How many of the last stimuli are kept for the message of a failed check."""
+from weightd.model import Blob, Digest, GenerationId, Key
 
 
-class Ledger:
+class Ledger(Holdings):
     """A byte budget with pins, on paper.
 
     The example at the head of this package shows one in use.
     """
 
     def __init__(self, capacity: int, policy: Policy | None = None) -> None:
+        super().__init__(LeastRecentlyUsed() if policy is None else policy)
         self.capacity = capacity
-        self.story: deque[tuple[object, ...]] = deque(maxlen=STORY_LENGTH)
-        self._shelf = Shelf(LeastRecentlyUsed() if policy is None else policy)
-        self._guards = Guards(self._shelf)
-        self._pins = PinBook()
         self._promises = Promises()
+        self._partials = Partials()
         self.given_back = 0
         """Bytes that left the disk since the beginning, which it may not show as free yet."""
 
-    # -- What there is ---------------------------------------------------------
-
-    def current(self, key: Key) -> Generation | None:
-        """The generation that a lookup of ``key`` answers, without counting a use."""
-        return self._shelf.current.get(key)
-
-    def generation(self, id: GenerationId) -> Generation | None:
-        """The generation ``id`` if it is resident or retired."""
-        return self._shelf.generations.get(id)
-
-    def keys(self) -> Iterator[Key]:
-        """Every key that a lookup would answer, in no order."""
-        return iter(self._shelf.current)
-
-    def generations(self) -> Iterator[Generation]:
-        """Every resident and retired generation, in no order."""
-        return iter(self._shelf.generations.values())
-
-    def idle_first(self) -> Iterator[Generation]:
-        """Every resident generation in order of eviction, guarded ones included."""
-        return self._shelf.idle_first()
-
-    def leaving(self, key: Key) -> bool:
-        """Whether a generation of ``key`` is named as a victim and may still be refused."""
-        return key in self._shelf.leaving
-
-    @property
-    def settling(self) -> bool:
-        """Whether any victim is only named and may still be refused.
-
-        Its bytes are taken for free.  An arrival promised them meanwhile loses that promise if
-        the victim is refused, so whoever acts on the books waits until nothing is settling.
-        """
-        return bool(self._shelf.leaving)
+    # -- The sums --------------------------------------------------------------
 
     def usage(self) -> Usage:
         """The sums of this instant."""
@@ -92,9 +66,10 @@ class Ledger:
             retired=self._shelf.blobs.retired,
             reserved=self._promises.reserved,
             written=self._promises.written,
+            parked=self._partials.bytes,
             doomed=self._shelf.doomed_bytes,
             pinned=self._shelf.blobs.kept,
-            evictable=self._shelf.blobs.evictable,
+            evictable=self._shelf.blobs.evictable + self._partials.bytes,
             models=len(self._shelf.current),
             retired_models=len(self._shelf.generations) - len(self._shelf.current),
             arrivals=self._promises.count,
@@ -108,13 +83,21 @@ class Ledger:
 
     # -- Arrivals --------------------------------------------------------------
 
-    def plan(self, key: Key | None, size: int, room: Room | None = None) -> list[Generation]:
-        """The generations that an arrival of ``size`` bytes under ``key`` would evict.
+    def plan(
+        self,
+        key: Key | None,
+        size: int,
+        room: Room | None = None,
+        links: Iterable[GenerationId] = (),
+        resuming: Parked | None = None,
+    ) -> list[Generation]:
+        """The generations that `reserve`, asked the same, would name as victims.
 
-        Raises TooLarge, Blocked or DiskFull when no eviction could make it fit.
+        None of them go while anything parked would do.  Raises as `reserve` does.
         """
-        replaced = None if key is None else self.current(key)
-        return plan_victims(self._books(), size, replaced, room)
+        linked = tuple(self._shelf.known(id) for id in links)
+        with self._guards.linked_meanwhile(linked):
+            return list(self._plan(key, size, room, resuming).victims)
 
     def reserve(
         self,
@@ -122,28 +105,51 @@ class Ledger:
         size: int,
         room: Room | None = None,
         links: Iterable[GenerationId] = (),
+        resuming: Parked | None = None,
     ) -> Reservation:
         """Promise ``size`` bytes, and name the victims that make them free.
 
         The generations in ``links`` are kept for as long as the reservation
-        lasts.  Raises as `plan` does, and then nothing has changed.
+        lasts; what they share with the arrival is no part of ``size``.  The bytes
+        of ``resuming`` are: the arrival has written them already.  Raises TooLarge,
+        Blocked or DiskFull when nothing could make it fit, and then nothing has
+        changed.
         """
+        if resuming is not None and resuming.key != key:
+            raise IllegalMove(f"what was parked of {resuming.key} is not resumed as {key}")
         linked = tuple(self._shelf.known(id) for id in links)
         with self._guards.linking(linked):
-            victims = self.plan(key, size, room)
-        self.story.append(("reserve", str(key), size, len(victims)))
-        doomed = tuple(self._shelf.leave(victim) for victim in victims)
-        return self._promises.make(Reservation(key, size, doomed, linked))
+            plan = self._plan(key, size, room, resuming)
+        own = 0 if resuming is None else resuming.bytes
+        self.story.append(("reserve", str(key), size, own, len(plan.parked), len(plan.victims)))
+        if resuming is not None:
+            self._partials.take(resuming)
+        dropped = tuple(self._drop(parked) for parked in plan.parked)
+        doomed = tuple(self._shelf.leave(victim) for victim in plan.victims)
+        reservation = Reservation(key, max(size, own), doomed, dropped, linked)
+        reservation.granted = reservation.written = own
+        return self._promises.make(reservation)
 
-    def grow(self, reservation: Reservation, extra: int, room: Room | None = None) -> None:
-        """Promise ``extra`` bytes more, out of free bytes only.
+    def _plan(self, key: Key | None, size: int, room: Room | None, resuming: Parked | None) -> Plan:
+        replaced = None if key is None else self.current(key)
+        if resuming is None:
+            return make_plan(self._books(), size, replaced, room)
+        self._partials.must_be_here(resuming)
+        own = resuming.bytes
+        return make_plan(self._books(resuming), max(0, size - own), replaced, room, own=own)
+
+    def grow(
+        self, reservation: Reservation, extra: int, room: Room | None = None
+    ) -> tuple[Dropped, ...]:
+        """Promise ``extra`` bytes more, for which nothing is evicted; answers what was dropped.
 
         Raises TooLarge, Blocked or DiskFull.  Ask `grant` before writing them.
         """
         self._promises.must_be_open(reservation)
-        plan_growth(self._books(), reservation.bytes, extra, room)
-        self.story.append(("grow", str(reservation.key), extra))
+        parked = plan_growth(self._books(), reservation.bytes, extra, room)
+        self.story.append(("grow", str(reservation.key), extra, len(parked)))
         self._promises.extend(reservation, extra)
+        return tuple(self._drop(one) for one in parked)
 
     def grant(self, reservation: Reservation, room: Room | None = None) -> bool:
         """Let the arrival write all that it was promised, if the disk's sum allows it by now.
@@ -151,7 +157,8 @@ class Ledger:
         With ``room`` the filesystem must have the bytes as well: what is doomed is not free yet.
         """
         self._promises.must_be_open(reservation)
-        left = self.capacity - self._shelf.blobs.occupied - self._shelf.doomed_bytes
+        shelf = self._shelf
+        left = self.capacity - shelf.blobs.occupied - self._partials.bytes - shelf.doomed_bytes
         if room is not None:
             left = min(left, room.spare + self._promises.written)
         return self._promises.grant(reservation, left)
@@ -211,6 +218,44 @@ class Ledger:
         self._promises.end(reservation)
         return self._guards.unlink(reservation.links)
 
+    # -- Parked ----------------------------------------------------------------
+
+    def park(self, reservation: Reservation) -> Parked:
+        """End an arrival half way; what it has written stays here, to be gone on with.
+
+        A retired generation that only its links kept goes by the next `over`.
+        """
+        self._promises.must_be_open(reservation)
+        self.story.append(("park", str(reservation.key), reservation.written))
+        self._promises.end(reservation)
+        self._guards.forgo(reservation.links)
+        return self._partials.add(Parked(reservation.key, reservation.written))
+
+    def load_parked(self, key: Key, size: int) -> Parked:
+        """Enter ``size`` bytes that an arrival of an earlier run left; call the oldest first."""
+        self.story.append(("load parked", str(key), size))
+        return self._partials.add(Parked(key, size))
+
+    def drop_parked(self, parked: Parked) -> Remains:
+        """Give up what was parked.  Raises IllegalMove when it was resumed or dropped."""
+        return self._drop(parked).remains
+
+    def drop_over(self, limit: int) -> list[Dropped]:
+        """Drop what is parked, the oldest first, until ``limit`` bounds what is promised."""
+        dropped = []
+        for parked in list(self._partials.oldest_first()):
+            if self.promised <= limit:
+                break
+            dropped.append(self._drop(parked))
+        return dropped
+
+    def _drop(self, parked: Parked) -> Dropped:
+        self._partials.take(parked)
+        self.story.append(("drop", str(parked.key), parked.bytes))
+        return Dropped(parked, self._shelf.leave_debris(parked.bytes))
+
+    # -- All at once -------------------------------------------------------------
+
     def admit(
         self, key: Key, digest: Digest, blobs: tuple[Blob, ...], now: float
     ) -> list[GenerationId]:
@@ -229,27 +274,6 @@ class Ledger:
             self.freed(doomed)
         return [doomed.id for doomed in gone]
 
-    def load(
-        self,
-        id: GenerationId,
-        blobs: tuple[Blob, ...],
-        *,
-        retired: bool,
-        last_used: float,
-        hits: int,
-    ) -> Generation:
-        """Enter a generation found on disk; call in order of recency, the idlest first.
-
-        Raises IllegalMove when its key has a current generation already.
-        """
-        generation = Generation(id, blobs, last_used, hits)
-        self._shelf.load(generation, retired=retired)
-        return generation
-
-    def rebind(self, id: GenerationId, blobs: tuple[Blob, ...]) -> None:
-        """Correct the blobs of a generation to what its files turned out to be."""
-        self._shelf.rebind(self._shelf.known(id), blobs)
-
     # -- Leaving ---------------------------------------------------------------
 
     def evict(self, id: GenerationId) -> Doomed:
@@ -266,8 +290,9 @@ class Ledger:
 
     @property
     def promised(self) -> int:
-        """What is on the books for good: blobs, and arrivals that are not refused meanwhile."""
-        return self._shelf.blobs.occupied + self._promises.reserved - self._promises.refused
+        """What is on the books: blobs, what is parked, and arrivals not refused meanwhile."""
+        arriving = self._promises.reserved - self._promises.refused
+        return self._shelf.blobs.occupied + self._partials.bytes + arriving
 
     def short_on_disk(self, room: Room) -> int:
         """By how many bytes ``min_free`` is missed, or will be; negative when there is more."""
@@ -277,12 +302,13 @@ class Ledger:
         """Name retired generations that nothing keeps, then the idlest, down to ``limit``.
 
         ``limit`` bounds what is promised, in bytes; short of victims, or with
-        ``most`` of them named, it may not be reached.
+        ``most`` of them named, it may not be reached.  What is parked is taken for
+        gone: `drop_over` first.
         """
         unkept = list(self._shelf.unkept())[:most]
         named = [self._shelf.leave(generation) for generation in unkept]
         for generation in self._shelf.idle_first():  # whose order a victim leaves when it settles
-            if self.promised <= limit or len(named) == most:
+            if self.promised - self._partials.bytes <= limit or len(named) == most:
                 break
             if not generation.guarded:
                 named.append(self._shelf.leave(generation))
@@ -331,141 +357,20 @@ class Ledger:
         self._shelf.freed(remains, size)
         self.given_back += before - self._shelf.doomed_bytes
 
-    # -- Use -------------------------------------------------------------------
-
-    def use(self, key: Key, now: float) -> Generation:
-        """Count a use of the current generation.  Raises NotResident: a miss."""
-        generation = self._shelf.current.get(key)
-        if generation is None:
-            raise NotResident(key=str(key))
-        generation.hits += 1
-        self._shelf.touch(generation, now)
-        return generation
-
-    def touch(self, id: GenerationId, now: float) -> None:
-        """Note a use that is no lookup: the same content arrived once more."""
-        self._shelf.touch(self._shelf.known(id), now)
-
-    def read(self, id: GenerationId, readers: int) -> Doomed | None:
-        """Count weightd's own readers up or down; answers a retired generation that may now go."""
-        return self._guards.read(id, readers)
-
-    def mark_use(self, id: GenerationId, seen: bool) -> Doomed | None:
-        """Note whether the kernel reports ``id`` in use; answers a retired one that may now go."""
-        return self._guards.mark_use(id, seen)
-
-    # -- Pins ------------------------------------------------------------------
-
-    def pin(
-        self,
-        holder: str,
-        key: Key,
-        now: float,
-        *,
-        ttl: float | None = None,
-        forever: bool = False,
-        digest: Digest | None = None,
-        uid: int | None = None,
-    ) -> Pinning:
-        """Pin the current generation, or renew what this holder has of ``key``.
-
-        A pin stays that of the ``uid`` who took it, whoever renews it.
-
-        With ``digest``, exactly that generation.  Raises NotResident, or
-        GenerationGone when another one is current.
-        """
-        generation = self._pins.choose(holder, key, self.current(key), digest)
-        previous = generation.pins.get(holder)
-        since = now if previous is None else previous.since
-        until = None if ttl is None else now + ttl
-        owner = uid if previous is None else previous.uid
-        pin = Pin(holder, generation.id, since, ttl, until, forever, owner)
-        if previous is None:
-            generation.hits += 1
-        self._shelf.touch(generation, now)
-        self.put_pin(pin)
-        return Pinning(generation, pin, previous)
-
-    def put_pin(self, pin: Pin) -> None:
-        """Enter a pin as it is: new, renewed, or loaded from stable storage."""
-        generation = self._shelf.known(pin.generation)
-        self.story.append(("pin", pin.holder, str(pin.generation.key), pin.until))
-        self._shelf.guard(generation, lambda: self._pins.put(generation, pin))
-
-    def held(self, holder: str, key: Key) -> list[Pin]:
-        """The pins that ``holder`` has of generations of ``key``."""
-        return [generation.pins[holder] for generation in self._pins.held(holder, key)]
-
-    def owned(self, uid: int) -> int:
-        """How many pins the user ``uid`` took."""
-        return self._pins.owned(uid)
-
-    def unpin(self, holder: str, key: Key, now: float) -> tuple[list[Pin], list[Doomed]]:
-        """End every pin that ``holder`` has of ``key``.
-
-        Answers the pins, and the retired generations that may now go.  Raises NotPinned.
-        """
-        pins = self.held(holder, key)
-        if not pins:
-            raise NotPinned(holder=holder, key=str(key))
-        doomed = [self.drop_pin(pin, now) for pin in pins]
-        return pins, [one for one in doomed if one is not None]
-
-    def drop_pin(self, pin: Pin, now: float) -> Doomed | None:
-        """End one pin; the end of a generation's last one counts as a use.
-
-        Answers the generation when it was retired and may now go.
-        """
-        generation = self._shelf.known(pin.generation)
-        self._pins.must_stand(generation, pin.holder)
-        self.story.append(("unpin", pin.holder, str(pin.generation.key)))
-        if len(generation.pins) == 1:
-            self._shelf.touch(generation, now)
-        return self._shelf.guard(generation, lambda: self._pins.drop(generation, pin.holder))
-
-    def lapsed(self, now: float) -> list[Pin]:
-        """The leases that were not renewed in time; end each with `drop_pin`."""
-        return self._pins.lapsed(now)
-
-    def next_lapse(self) -> float | None:
-        """When to ask `lapsed` again, at the latest."""
-        return self._pins.next_lapse()
-
-    def doubt_pins(self) -> None:
-        """The record of pins was lost: keep all that is here until `accept_loss`."""
-        self.story.append(("doubt pins",))
-        self._guards.doubt()
-
-    def accept_loss(self) -> list[Doomed]:
-        """Take what nobody has pinned since for unpinned; answers what may now go."""
-        self.story.append(("accept loss",))
-        return self._guards.trust()
-
-    @property
-    def pins_known(self) -> bool:
-        """False from `doubt_pins` to `accept_loss`."""
-        return not self._guards.doubted
-
     # -- Inside ----------------------------------------------------------------
 
-    def _keepers(self) -> tuple[HolderFigures, ...]:
-        """Who keeps the most bytes: holders of pins, and processes that the kernel reports."""
-        used = (
-            HolderFigures("a process", str(one.id.key), one.bytes, None, None)
-            for one in self._shelf.generations.values()
-            if one.in_use and not one.pins
-        )
-        keepers = sorted((*self._pins.largest(), *used), key=lambda keeper: -keeper.bytes)
-        return tuple(keepers[:HOLDERS_NAMED])
-
-    def _books(self) -> Books:
+    def _books(self, resuming: Parked | None = None) -> Books:
+        """The books as they are, or as they will be once ``resuming`` is an arrival again."""
+        own = 0 if resuming is None else resuming.bytes
         return Books(
             capacity=self.capacity,
             blobs=self._shelf.blobs,
-            reserved=self._promises.reserved,
+            reserved=self._promises.reserved + own,
             unwritten=self._promises.reserved - self._promises.written,
+            left=self._partials.bytes - own,
             doomed=self._shelf.doomed_bytes,
             pins_known=self.pins_known,
+            parked=lambda: (one for one in self._partials.oldest_first() if one is not resuming),
             idle=self._shelf.evictable,
             holders=self._keepers,
         )

@@ -1,20 +1,22 @@
 """Whether an arrival fits, and at whose cost, decided before anything moves.
 
 Feasibility is over sets of blobs: what eviction can give is the bytes of all
-blobs that no guarded generation uses.  Only when that suffices are victims
-named, the generation being replaced first, then the idlest, until enough is
-freed.  A victim that the finished plan could do without is not spared: plain
-LRU takes the oldest first.
+blobs that no guarded generation uses, and what unfinished arrivals left.  Only
+when that suffices is anything named: what was left, the oldest first, then the
+generation being replaced, then the idlest, until enough is freed.  A victim
+that the finished plan could do without is not spared: plain LRU takes the
+oldest first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weightd.errors import Blocked, BlockedReason, DiskFull, HolderFigures, TooLarge
 from weightd.ledger.blobs import BlobTable
+from weightd.ledger.entries import Parked
 from weightd.ledger.generations import Generation
 from weightd.model import Blob
 
@@ -42,36 +44,53 @@ class Books:
     """The part of the ledger that a plan is made from.
 
     ``unwritten`` is promised to arrivals and not on disk yet; ``doomed`` is on
-    disk and about to go.  ``idle`` gives the unguarded generations in order of
-    eviction, ``holders`` those who keep bytes, the most first.
+    disk and about to go.  ``parked`` gives what unfinished arrivals left, the
+    oldest first, and ``left`` is their sum; what is to be gone on with counts as
+    reserved.  ``idle`` gives the unguarded generations in order of eviction,
+    ``holders`` those who keep bytes, the most first.
     """
 
     capacity: int
     blobs: BlobTable
     reserved: int
     unwritten: int
+    left: int
     doomed: int
     pins_known: bool
+    parked: Callable[[], Iterable[Parked]]
     idle: Callable[[], Iterable[Generation]]
     holders: Callable[[], tuple[HolderFigures, ...]]
 
     @property
     def free(self) -> int:
         """Unpromised bytes; negative when the budget shrank below what is here."""
-        return self.capacity - self.blobs.occupied - self.reserved
+        return self.capacity - self.blobs.occupied - self.left - self.reserved
+
+    @property
+    def evictable(self) -> int:
+        """Bytes that would go if all that may go went."""
+        return self.blobs.evictable + self.left
 
 
-def plan_victims(
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What goes so that an arrival fits; no victim while anything parked would do."""
+
+    parked: Sequence[Parked] = ()
+    victims: Sequence[Generation] = ()
+
+
+def make_plan(
     books: Books,
     size: int,
     first: Generation | None,
     room: Room | None,
     *,
     own: int = 0,
-) -> list[Generation]:
-    """The generations to evict so that ``size`` bytes fit, ``first`` before all others.
+) -> Plan:
+    """What has to go so that ``size`` bytes fit, ``first`` before all other generations.
 
-    ``own`` is what was promised to the arrival already, when ``size`` is its growth.
+    ``own`` is what the arrival has already, promised or parked, when ``size`` is the rest.
     Raises TooLarge, Blocked or DiskFull.
     """
     whole = own + size
@@ -80,8 +99,8 @@ def plan_victims(
     free = books.free if room is None else min(books.free, _disk_takes(books, room))
     short = size - free
     if short <= 0:
-        return []
-    if short <= books.blobs.evictable:
+        return Plan()
+    if short <= books.evictable:
         return _choose(books, short, first)
     if room is not None and not _could_take(books, size, room):
         raise disk_full(whole, room)
@@ -95,17 +114,18 @@ def disk_full(size: int, room: Room) -> DiskFull:
     )
 
 
-def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> None:
-    """Let an arrival of ``promised`` bytes grow by ``extra``, into free bytes only.
+def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> Sequence[Parked]:
+    """Let an arrival of ``promised`` bytes grow by ``extra``, and evict nothing for it.
 
-    Raises TooLarge, Blocked or DiskFull.
+    Answers what was parked and has to go.  Raises TooLarge, Blocked or DiskFull.
     """
-    if plan_victims(books, extra, None, room, own=promised):
+    plan = make_plan(books, extra, None, room, own=promised)
+    if plan.victims:
         raise Blocked(
             reason="arriving",
             bytes=promised + extra,
             free=max(0, books.free),
-            evictable=books.blobs.evictable,
+            evictable=books.evictable,
             pinned=books.blobs.kept,
             arriving=books.reserved - promised,
             hint=(
@@ -113,6 +133,7 @@ def plan_growth(books: Books, promised: int, extra: int, room: Room | None) -> N
                 "declare its most with ?bytes= (or a Content-Length) to have room made."
             ),
         )
+    return plan.parked
 
 
 def _disk_takes(books: Books, room: Room) -> int:
@@ -122,10 +143,20 @@ def _disk_takes(books: Books, room: Room) -> int:
 
 def _could_take(books: Books, size: int, room: Room) -> bool:
     """Whether ``size`` bytes would fit the disk if every model and arrival of ours were gone."""
-    return size <= _disk_takes(books, room) + books.blobs.occupied + books.reserved
+    return size <= _disk_takes(books, room) + books.blobs.occupied + books.left + books.reserved
 
 
-def _choose(books: Books, need: int, first: Generation | None) -> list[Generation]:
+def _choose(books: Books, need: int, first: Generation | None) -> Plan:
+    parked = []
+    for one in books.parked():
+        if need <= 0:
+            break
+        parked.append(one)
+        need -= one.bytes
+    return Plan(parked, _choose_victims(books, need, first))
+
+
+def _choose_victims(books: Books, need: int, first: Generation | None) -> list[Generation]:
     victims: list[Generation] = []
     taken: Counter[Blob] = Counter()
     for generation in _candidates(books, first):
@@ -158,7 +189,7 @@ def _blocked(books: Books, size: int, free: int, own: int) -> Blocked:
     reason: BlockedReason
     if not books.pins_known:
         reason = "pins-unknown"
-    elif size - free <= books.blobs.evictable + books.reserved - own:
+    elif size - free <= books.evictable + books.reserved - own:
         reason = "arriving"
     else:
         reason = "pins"
@@ -166,7 +197,7 @@ def _blocked(books: Books, size: int, free: int, own: int) -> Blocked:
         reason=reason,
         bytes=own + size,
         free=max(0, free),
-        evictable=books.blobs.evictable,
+        evictable=books.evictable,
         pinned=books.blobs.kept,
         arriving=books.reserved - own,
         holders=books.holders(),

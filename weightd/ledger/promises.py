@@ -39,6 +39,7 @@ class Promises:
         """Enter a new reservation."""
         self._open[reservation] = None
         self.reserved += reservation.bytes
+        self.granted += reservation.granted
         return reservation
 
     def must_be_open(self, reservation: Reservation) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from weightd.ledger.blobs import BlobTable
+from weightd.ledger.contents import Contents
 from weightd.ledger.entries import Doomed, Remains, Succession
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.policy import Policy
@@ -21,6 +22,7 @@ class Shelf:
 
     def __init__(self, policy: Policy) -> None:
         self.blobs = BlobTable()
+        self.contents = Contents()
         self.remains: set[Remains] = set()
         self._debris = 0
         self._freed = 0
@@ -70,8 +72,7 @@ class Shelf:
     def add(self, generation: Generation) -> None:
         """Put up a new generation; `succeed` makes it the current one of its key."""
         self.must_be_new(generation.id)
-        self.generations[generation.id] = generation
-        self.blobs.change(generation.blobs, total=1)
+        self._stand(generation)
 
     def restore(self, generation: Generation) -> None:
         """Take a retired generation back; `succeed` makes it current again."""
@@ -88,18 +89,24 @@ class Shelf:
             if self.current.setdefault(generation.id.key, generation) is not generation:
                 raise IllegalMove(f"{generation.id.key} has a current generation already")
             self._policy.used(generation.id)
-        self.generations[generation.id] = generation
-        self.blobs.change(generation.blobs, total=1)
+        self._stand(generation)
         if retired:
             self._retire(generation)
+
+    def _stand(self, generation: Generation, *, doomed: int = 0) -> None:
+        self.generations[generation.id] = generation
+        self.blobs.change(generation.blobs, total=1, doomed=-doomed)
+        self.contents.enter(generation)
 
     def rebind(self, generation: Generation, blobs: tuple[Blob, ...]) -> None:
         """Correct the blobs of a generation to what its files turned out to be."""
         retired = int(generation.standing is Standing.RETIRED)
         guarded = int(generation.guarded)
         self.blobs.change(generation.blobs, total=-1, retired=-retired, guarded=-guarded)
+        self.contents.remove(generation)
         generation.rebind(blobs)
-        self.blobs.change(blobs, total=1, retired=retired, guarded=guarded)
+        self.blobs.change(generation.blobs, total=1, retired=retired, guarded=guarded)
+        self.contents.enter(generation)
 
     def succeed(self, generation: Generation, left: Iterable[Doomed] = ()) -> Succession:
         """Make ``generation`` current; what was current is retired while it is guarded.
@@ -165,6 +172,7 @@ class Shelf:
         generation.move(Standing.LEAVING)
         retired = int(was is Standing.RETIRED)
         gone = self.blobs.change(generation.blobs, total=-1, retired=-retired, doomed=1)
+        self.contents.remove(generation)
         del self.generations[generation.id]
         self._retired.pop(generation.id, None)
         if self.current.get(generation.id.key) is generation:
@@ -177,6 +185,7 @@ class Shelf:
     def withdraw(self, generation: Generation) -> Doomed | None:
         """Answer a damaged generation no more; it leaves, or is retired while it is guarded."""
         generation.damaged = True
+        self.contents.remove(generation)
         if not generation.guarded:
             return self.leave(generation)
         if generation.standing is Standing.RESIDENT:
@@ -196,8 +205,7 @@ class Shelf:
         self.remains.discard(doomed)
         generation = doomed.generation
         generation.move(Standing.RESIDENT)
-        self.generations[doomed.id] = generation
-        self.blobs.change(generation.blobs, total=1, doomed=-1)
+        self._stand(generation, doomed=1)
         was_resident = doomed.was is Standing.RESIDENT
         if was_resident and not doomed.superseded and not generation.damaged:
             self.current[doomed.id.key] = generation

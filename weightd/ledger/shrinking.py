@@ -1,8 +1,9 @@
 """Which arrivals are given up when the budget or the disk shrank under them.
 
 The newest goes first: it has the most still to bring.  Before any goes, the
-models that nothing keeps are taken for gone, so an arrival is given up only for
-what is pinned, held or in use, or for what others put on the disk.
+models that nothing keeps and all that is parked are taken for gone, so an
+arrival is given up only for what is pinned, held or in use, or for what others
+put on the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def refuse_unfit(books: Books, promises: Promises, room: Room | None) -> list[Re
     for one in list(promises.newest_first()):
         if _over_budget(books, promises) > 0:
             one.refusal = _blocked(books, one)
-        elif room is not None and short_on_disk(books, promises, room) > books.blobs.evictable:
+        elif room is not None and short_on_disk(books, promises, room) > books.evictable:
             one.refusal = disk_full(one.bytes, room)
         else:
             break
@@ -50,7 +51,7 @@ def _blocked(books: Books, arrival: Reservation) -> Blocked:
         reason="pins" if books.pins_known else "pins-unknown",
         bytes=arrival.bytes,
         free=max(0, books.free),
-        evictable=books.blobs.evictable,
+        evictable=books.evictable,
         pinned=books.blobs.kept,
         arriving=books.reserved,
         holders=books.holders(),
