@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,3 +144,28 @@ fd = os.open(sys.argv[1], os.O_RDONLY)
 fcntl.flock(fd, fcntl.LOCK_SH)
 print('ready', flush=True); sys.stdin.read()
 """
+
+
+class Ledger:
+    """Adds up what parts claim and what they tell they wrote, from any thread."""
+
+    def __init__(self) -> None:
+        self.claimed = 0
+        self.written = 0
+        self._adding = threading.Lock()
+
+    def claim(self, count: int) -> None:
+        assert count > 0
+        with self._adding:
+            self.claimed += count
+
+    def wrote(self, count: int) -> None:
+        assert count != 0
+        with self._adding:
+            self.written += count
+
+
+def du(path: Path) -> int:
+    """The bytes of blocks of all regular files below ``path``, each file once."""
+    files = [file.lstat() for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    return sum({one.st_ino: one.st_blocks * 512 for one in files}.values())

@@ -5,11 +5,13 @@ verified model or none, and that what was acknowledged is found again after a
 crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
+from weightd.store.arrival import Parked
 from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused, Use
 from weightd.store.history_database import HistoryDatabase, Recency
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight
+from weightd.store.part import Part
 from weightd.store.pin_database import Loss, PinDatabase, StoredPin
 from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
@@ -30,6 +32,8 @@ __all__ = [
     "Looked",
     "Loss",
     "NoSpace",
+    "Parked",
+    "Part",
     "PinDatabase",
     "PinsLost",
     "Process",

@@ -46,13 +46,14 @@ def _compare(root: Root, record: Record, leaves: dict[str, Leaf]) -> Damage | tu
         leaf = leaves.pop(entry.path, None)
         if leaf is None:
             return Damage(f"{entry.path} is missing")
-        if (reason := _fault(entry, stamp, leaf.status)) is not None:
+        if (reason := fault(entry, stamp, leaf.status)) is not None:
             return Damage(reason)
         stamps.append(Stamp.of(leaf.status))
     return record._replace(stamps=tuple(stamps)).blobs(root.block)
 
 
-def _fault(entry: FileEntry, stamp: Stamp, status: os.stat_result) -> str | None:
+def fault(entry: FileEntry, stamp: Stamp, status: os.stat_result) -> str | None:
+    """Why a file is not what was published any more, as half a sentence, or None."""
     if stat.S_ISLNK(status.st_mode):
         return f"{entry.path} is a symbolic link now"
     if not stat.S_ISREG(status.st_mode):

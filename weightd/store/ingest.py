@@ -1,8 +1,9 @@
 """An arrival: files written, verified and flushed below ``incoming/<id>/``.
 
-An ingest is settled exactly once, by `publish.publish` or by `abort`; leaving
-its context without a publication aborts it.  One thread at a time uses it, and
-`abort` is not called while a ``receive_*`` still runs.
+An ingest is settled exactly once, by `publish.publish`, by `park` or by `abort`;
+leaving its context without either of the first two aborts it.  One thread at a
+time uses it, but for its parts, see `store.part`; nothing settles it while a
+``receive_*`` or a part's method still runs.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from weightd.errors import DigestMismatch, IncompleteBody, InvalidRequest, IoError
-from weightd.model import FileEntry, Key, file_path_fault
-from weightd.store import layout, tree
+from weightd.model import FileEntry, GenerationId, Key, file_path_fault
+from weightd.store import arrival, layout, tree
 from weightd.store.archive import TarReader
-from weightd.store.faults import NoSpace, reported
+from weightd.store.arrival import Parked
+from weightd.store.content import Content
+from weightd.store.faults import NoSpace, from_os, reported
 from weightd.store.layout import Doomed
+from weightd.store.link import Linker
 from weightd.store.manifest_file import Stamp
 from weightd.store.names import Names
 from weightd.store.pace import WriteBack
+from weightd.store.part import Part
 from weightd.store.root import Root
 from weightd.store.source import BUFFER_BYTES, Claim, Source, Wrote, fill, untold
 from weightd.store.unlink import remove_small
@@ -42,28 +47,41 @@ class Written:
 class Ingest:
     """One arrival of one key.  Made by `Store.begin`."""
 
-    def __init__(self, root: Root, key: Key) -> None:
-        """Make ``incoming/<id>/<last segment>``.  Raises NoSpace, IoError."""
-        self.id = layout.new_id()
+    def __init__(self, root: Root, key: Key, resume: Parked | None = None) -> None:
+        """Make ``incoming/<id>/<last segment>``, or go on with one that was parked.
+
+        Raises NoSpace, IoError; what was parked is as it was then.
+        """
+        self.id = layout.new_id() if resume is None else resume.id
         self.key = key
         self.written: dict[str, Written] = {}
         self.remains: Doomed | None = None
         """After an abort: what still waits to be unlinked, and counts until then."""
         self._root = root
         self._names = Names()
-        self._made: set[str] = set()
-        self._blocks = 0
+        self._parts: list[Part] = []
+        self._linker = Linker(root)
+        self._noted = resume is not None
         self._settled = False
         self._buffer: memoryview | None = None
-        with reported(f"mkdir in {layout.INCOMING}"):
-            os.mkdir(self.id, 0o755, dir_fd=root.incoming)
+        if resume is None:
+            with reported(f"mkdir in {layout.INCOMING}"):
+                os.mkdir(self.id, 0o755, dir_fd=root.incoming)
         try:
             with reported(f"mkdir in {layout.INCOMING}/{self.id}"):
-                self.content = self._make_content()
+                found = resume is not None
+                self._content = Content(root, self.id, key.last_segment, found=found)
         except (IoError, NoSpace):
-            self._give_up()
+            if resume is None:
+                self._move_away(0)
             raise
+        self._content.counted(0 if resume is None else resume.bytes)
         root.reach("ingest.begun")
+
+    @property
+    def content(self) -> int:
+        """A descriptor of the directory that will be handed out."""
+        return self._content.descriptor
 
     def receive_file(
         self,
@@ -83,9 +101,7 @@ class Ingest:
         ``sha256`` raises DigestMismatch.  Also raises NoSpace, IoError, and
         what ``source`` and ``claim`` raise; the ingest is then to be aborted.
         """
-        fault = file_path_fault(path) or self._names.add_file(path)
-        if fault is not None:
-            raise InvalidRequest(what=f"file {path!r}", reason=fault)
+        self._take(path)
         entry = self._write(path, source, claim, wrote, length)
         if sha256 is not None and entry.sha256 != sha256:
             raise DigestMismatch(expected=sha256, actual=entry.sha256, file=path)
@@ -104,6 +120,78 @@ class Ingest:
             for member in reader.members()
         )
 
+    def part(self, path: str, bytes: int, *, claim: Claim, wrote: Wrote) -> Part:
+        """A file of so many bytes that arrives in pieces, or goes on where it was.
+
+        Several may be written at once, each by several threads.  ``claim`` and
+        ``wrote`` are told of what was not here when the ingest was resumed, and
+        ``wrote`` of a negative size when something goes again.  Raises
+        InvalidRequest, NoSpace, IoError.
+        """
+        self._take(path)
+        with reported(f"open of {path}"):
+            part = Part(
+                self._content, path, bytes, claim=claim, wrote=wrote, received=self._received
+            )
+        self._parts.append(part)
+        return part
+
+    def link(self, entry: FileEntry, source: GenerationId, path: str) -> FileEntry:
+        """Have the file that ``source`` has at ``path`` under the name of ``entry`` too.
+
+        Raises FileNotFoundError when it is not there any more as it was
+        published, or can have no further name; InvalidRequest, NoSpace, IoError.
+        """
+        self._take(entry.path)
+        try:
+            stamp = self._linker.link(self._content, entry, source, path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise from_os(f"link of {entry.path}", error) from error
+        self._root.reach("ingest.linked")
+        self._received(entry, stamp)
+        return entry
+
+    def remove(self, path: str, *, wrote: Wrote) -> None:
+        """Take away what an earlier run left of a file, which is none of this ingest's yet.
+
+        Raises IoError.
+        """
+        with reported(f"unlink of {path}"):
+            self._content.remove(path, wrote=wrote)
+
+    def note(self, record: bytes) -> None:
+        """Write down the caller's record (JSON, or any UTF-8), in place of an earlier one.
+
+        On stable storage when it returns.  From now on the arrival can be
+        resumed, with what is here of its parts.  Raises NoSpace, IoError.
+        """
+        self._must_be_open()
+        with reported(f"note of {layout.INCOMING}/{self.id}"):
+            self._content.note(self.key, record)
+        self._noted = True
+        self._root.reach("ingest.noted")
+
+    def park(self) -> Parked:
+        """Leave the arrival for later, all of it on stable storage.
+
+        Raises NoSpace, IoError; it is then still to be aborted.
+        """
+        self._must_be_open()
+        if not self._noted:
+            raise RuntimeError(f"ingest {self.id} has no note to be found by")
+        for part in self._parts:
+            part.leave()
+        with reported(f"parking of {layout.INCOMING}/{self.id}"):
+            self._content.flush()
+            parked = arrival.find(self._root, self.id)
+        if parked is None:
+            raise IoError(call=f"parking of {layout.INCOMING}/{self.id}", error="it is gone")
+        self._root.reach("ingest.parked")
+        self.settle()
+        return parked
+
     def abort(self) -> Doomed | None:
         """Give the arrival up.  Idempotent; never raises for the disk.
 
@@ -113,15 +201,17 @@ class Ingest:
         if self._settled:
             return self.remains
         self.settle()
-        self.remains = self._give_up()
+        self.remains = self._move_away(self._content.blocks)
         return self.remains
 
     def settle(self) -> None:
-        """Let the descriptor go; the arrival is no longer this object's."""
+        """Let the descriptors go; the arrival is no longer this object's."""
         if not self._settled:
             self._settled = True
             self._buffer = None
-            os.close(self.content)
+            for part in self._parts:
+                part.close()
+            self._content.close()
 
     @property
     def settled(self) -> bool:
@@ -140,21 +230,29 @@ class Ingest:
 
     # -- insides ---------------------------------------------------------------
 
-    def _make_content(self) -> int:
-        """Make the directory that will be handed out; a descriptor of it."""
-        name = self.key.last_segment
-        with tree.opened(self.id, self._root.incoming) as generation:
-            os.mkdir(name, 0o755, dir_fd=generation)
-            return os.open(name, tree.DIRECTORY_FLAGS, dir_fd=generation)
+    def _take(self, path: str) -> None:
+        """Take a name, once.  Raises InvalidRequest."""
+        self._must_be_open()
+        fault = file_path_fault(path) or self._names.add_file(path)
+        if fault is not None:
+            raise InvalidRequest(what=f"file {path!r}", reason=fault)
 
-    def _give_up(self) -> Doomed | None:
-        doomed = Doomed(self.id, self._blocks)
+    def _must_be_open(self) -> None:
+        if self._settled:
+            # Its descriptors may be another's by now.
+            raise RuntimeError(f"ingest {self.id} is settled already")
+
+    def _received(self, entry: FileEntry, stamp: Stamp) -> None:
+        self.written[entry.path] = Written(entry, stamp)
+
+    def _move_away(self, blocks: int) -> Doomed | None:
+        doomed = Doomed(self.id, blocks)
         try:
             with reported(f"rename of {layout.INCOMING}/{self.id}"):
                 os.rename(
                     self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
                 )
-            if self._blocks <= ABORT_AT_ONCE_BYTES:
+            if blocks <= ABORT_AT_ONCE_BYTES:
                 left = remove_small(self._root, doomed)
                 return Doomed(self.id, left) if left else None
         except (IoError, NoSpace):
@@ -165,11 +263,9 @@ class Ingest:
     def _write(
         self, path: str, source: Source, claim: Claim, wrote: Wrote, length: int | None
     ) -> FileEntry:
-        if self._settled:
-            # Its descriptor may be another's by now.
-            raise RuntimeError(f"ingest {self.id} is settled already")
+        self._must_be_open()
         with reported(f"create of {path}"):
-            descriptor = self._create(path)
+            descriptor = self._content.create(path)
         try:
             size, digest = self._pour(path, descriptor, source, claim, wrote, length)
             self._root.reach("ingest.file-written")
@@ -181,20 +277,6 @@ class Ingest:
         entry = FileEntry(path, size, digest)
         self.written[path] = Written(entry, stamp)
         return entry
-
-    def _create(self, path: str) -> int:
-        """Create the file and the directories on its way; what somebody put there is an error."""
-        self._make_directory(path.rpartition("/")[0])
-        return tree.open_below(self.content, path, tree.CREATE_FLAGS)
-
-    def _make_directory(self, path: str) -> None:
-        if not path or path in self._made:
-            return
-        parent, _, name = path.rpartition("/")
-        self._make_directory(parent)
-        with tree.opened_below(self.content, parent) as directory:
-            os.mkdir(name, 0o755, dir_fd=directory)
-        self._made.add(path)
 
     def _pour(
         self,
@@ -216,7 +298,7 @@ class Ingest:
             growth = self._growth(size, count)
             if length is None and growth:
                 claim(growth)
-            self._blocks += growth
+            self._content.counted(growth)
             digest.update(buffer[:count])
             with reported(f"write to {path}"):
                 tree.write_all(descriptor, buffer[:count])

@@ -97,7 +97,7 @@ def read(name: str, parent: int) -> Record:
         size = os.fstat(descriptor).st_size
         if size > BYTES_MAX:
             raise Unreadable(f"manifest.json has {size} bytes, more than {BYTES_MAX}")
-        data = _read_whole(descriptor, size)
+        data = tree.read_whole(descriptor, size)
     finally:
         os.close(descriptor)
     record = decode(data)
@@ -105,16 +105,6 @@ def read(name: str, parent: int) -> Record:
         manifest = record.manifest
         raise Unreadable(f"manifest.json is that of {manifest.key} {manifest.digest[:16]}")
     return record
-
-
-def _read_whole(descriptor: int, size: int) -> bytes:
-    data = os.read(descriptor, size + 1)
-    while len(data) < size:
-        more = os.read(descriptor, size + 1 - len(data))
-        if not more:
-            break
-        data += more
-    return data
 
 
 def decode(data: bytes) -> Record:

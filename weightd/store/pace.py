@@ -11,44 +11,91 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from typing import Final
+
+from weightd.store.spans import Spans
 
 WINDOW: Final = 32 << 20
 
-_WAIT_BEFORE: Final = 1
 _WRITE: Final = 2
-_WAIT_AFTER: Final = 4
+_WAIT: Final = 1 | 2 | 4
 
 # What write-back itself met; any other error means that it is not offered here.
 _TELLING: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 
 
-class WriteBack:
-    """The write-back of one file being written from its start, without a gap."""
+class _Range:
+    """Write-back of ranges of one file, as far as it is offered here."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._started = 0
         self._offered = True
 
-    def reached(self, offset: int) -> None:
-        """Say that the file is written up to ``offset``.  Raises OSError for a failing disk."""
-        while self._offered and offset - self._started >= WINDOW:
-            self._range(self._started, _WRITE)
-            if self._started >= WINDOW:
-                self._range(self._started - WINDOW, _WAIT_BEFORE | _WRITE | _WAIT_AFTER)
-            self._started += WINDOW
-
-    def _range(self, offset: int, flags: int) -> None:
+    def _range(self, offset: int, size: int, flags: int) -> None:
         # Absent from some C libraries, and refused by some filesystems; fsync does it all then.
         call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
         if call is None:
             self._offered = False
             return
-        arguments = (ctypes.c_int64(offset), ctypes.c_int64(WINDOW), ctypes.c_uint(flags))
+        arguments = (ctypes.c_int64(offset), ctypes.c_int64(size), ctypes.c_uint(flags))
         if call(ctypes.c_int(self._descriptor), *arguments) == 0:
             return
         number = ctypes.get_errno()
         if number in _TELLING:
             raise OSError(number, os.strerror(number))
         self._offered = False
+
+
+class WriteBack(_Range):
+    """The write-back of one file being written from its start, without a gap."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._started = 0
+
+    def reached(self, offset: int) -> None:
+        """Say that the file is written up to ``offset``.  Raises OSError for a failing disk."""
+        while self._offered and offset - self._started >= WINDOW:
+            self._range(self._started, WINDOW, _WRITE)
+            if self._started >= WINDOW:
+                self._range(self._started - WINDOW, WINDOW, _WAIT)
+            self._started += WINDOW
+
+
+class ScatteredWriteBack(_Range):
+    """The write-back of one file being written anywhere, by several threads.
+
+    A window is here what was written since the last one, wherever that is.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._changing = threading.Lock()
+        self._filling = Spans()
+        self._started: list[tuple[int, int]] = []
+
+    def wrote(self, start: int, stop: int) -> None:
+        """Say that a span was written.  Raises OSError for a failing disk.
+
+        Whoever fills a window waits for the one before it; the others go on.
+        """
+        with self._changing:
+            self._filling.add(start, stop)
+            if self._filling.total < WINDOW or not self._offered:
+                return
+            full, before = list(self._filling), self._started
+            self._filling.clear()
+            self._started = full
+        for offset, end in full:
+            self._range(offset, end - offset, _WRITE)
+        for offset, end in before:
+            self._range(offset, end - offset, _WAIT)
+
+    def rest(self) -> None:
+        """Begin with what is left; nothing waits.  Raises OSError for a failing disk."""
+        with self._changing:
+            left = list(self._filling)
+            self._filling.clear()
+        for offset, end in left if self._offered else ():
+            self._range(offset, end - offset, _WRITE)

@@ -10,17 +10,20 @@ in ``incoming/``; after it, a whole model.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from contextlib import suppress
 from typing import Final
 
 from weightd.model import Blob, GenerationId, Manifest
-from weightd.store import layout, manifest_file, tree
+from weightd.store import arrival, layout, manifest_file, tree
 from weightd.store.faults import AlreadyPublished, printable, reported
 from weightd.store.ingest import Ingest
 from weightd.store.manifest_file import Record, Stamp
 from weightd.store.root import Root
 from weightd.store.tree import opened
+
+log = logging.getLogger(__name__)
 
 _GENERATION_MODE: Final = 0o755
 """A non-root daemon must be able to move the directory to another parent."""
@@ -48,6 +51,7 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
             os.fsync(generation)
         root.reach("publish.manifest-flushed")
         _appear(root, ingest.id, name)
+    _leave_behind(root, name)
     ingest.settle()
     return record.blobs(root.block)
 
@@ -108,6 +112,19 @@ def _appear(root: Root, arrival: str, name: str) -> None:
         os.rename(name, arrival, src_dir_fd=root.models, dst_dir_fd=root.incoming)
         raise
     root.reach("publish.parent-flushed")
+
+
+def _leave_behind(root: Root, name: str) -> None:
+    """Take away what only an arrival needs.  Not before: up to the rename it may be resumed."""
+    try:
+        with opened(name, root.models) as generation:
+            for own in arrival.OWN_NAMES:
+                with suppress(FileNotFoundError):
+                    os.unlink(own, dir_fd=generation)
+    except OSError as error:
+        # The model is published all the same.  They are counted for nobody, and go with it.
+        log.warning("a file that %s no longer needs stays: %s", name, error)
+    root.reach("publish.tidied")
 
 
 def mark_superseded(root: Root, generation: GenerationId) -> None:

@@ -21,6 +21,7 @@ from weightd.store import layout, lease, tree
 
 # models/ is walked by every replica; the other two are nobody's business.
 _DIRECTORY_MODES: Final = {layout.MODELS: 0o755, layout.INCOMING: 0o700, layout.DOOMED: 0o700}
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _FORMAT_BYTES_MAX: Final = 64
 
 
@@ -38,6 +39,7 @@ class Root:
     file_mode: int
     group: int | None
     leases_work: bool
+    boot: str
     reach: Reach
 
     def close(self) -> None:
@@ -46,7 +48,7 @@ class Root:
             os.close(descriptor)
 
 
-def take(path: Path, *, file_mode: int, group: int | None, reach: Reach) -> Root:
+def take(path: Path, *, file_mode: int, group: int | None, boot: str | None, reach: Reach) -> Root:
     """Lock the root at ``path``, making what is missing.  Raises RootUnusable."""
     path = Path(os.path.abspath(path))
     with ExitStack() as undo, _explained(path):
@@ -72,6 +74,7 @@ def take(path: Path, *, file_mode: int, group: int | None, reach: Reach) -> Root
             file_mode=file_mode,
             group=group,
             leases_work=lease.probe(layout.FORMAT, directory),
+            boot=_BOOT_ID.read_text().strip() if boot is None else boot,
             reach=reach,
         )
         undo.pop_all()

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weightd.model import Blob, GenerationId, Manifest
-from weightd.store import layout, manifest_file, tree
+from weightd.model import Blob, GenerationId, Key, Manifest
+from weightd.store import arrival, layout, manifest_file, progress, tree
+from weightd.store.arrival import Parked
 from weightd.store.faults import printable, reported
 from weightd.store.layout import Doomed
 from weightd.store.manifest_file import Unreadable
@@ -49,21 +50,29 @@ class Damaged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """``foreign`` are names weightd did not write, relative to the root; they are left alone."""
+    """``foreign`` are names weightd did not write, relative to the root; they are left alone.
+
+    Of ``parked`` there is one for a key, and what an earlier run may go on with.
+    """
 
     models: list[Found]
     damaged: list[Damaged]
     debris: list[Doomed]
     foreign: list[str]
+    parked: list[Parked]
 
 
 def scan(root: Root) -> ScanReport:
-    """Read every manifest; move what was arriving to ``doomed/``.  Raises IoError."""
-    report = ScanReport([], [], [], [])
+    """Read every manifest; move what was arriving, and cannot be resumed, to ``doomed/``.
+
+    Raises IoError.
+    """
+    report = ScanReport([], [], [], [], [])
     with reported(f"scan of {root.path}"), _uncollected():
         counted: dict[int, int] = {}
         _scan_models(root, report, counted)
-        _scan_debris(root, report, counted)
+        _scan_incoming(root, report)
+        _scan_doomed(root, report, counted)
         for name, _ in _entries(root.directory):
             if not layout.is_own_name(name):
                 report.foreign.append(printable(name))
@@ -119,13 +128,36 @@ def _note_unread(
         report.damaged.append(Damaged(name, reason, generation, size))
 
 
-def _scan_debris(root: Root, report: ScanReport, counted: dict[int, int]) -> None:
-    """Everything with a name of ours in ``incoming/`` and ``doomed/``, all now in the latter."""
+def _scan_incoming(root: Root, report: ScanReport) -> None:
+    """Find what can be resumed, the last for each key; the rest goes to ``doomed/``."""
+    found: dict[Key, Parked] = {}
     for name, is_directory in _entries(root.incoming):
         if not (is_directory and layout.is_id(name)):
             report.foreign.append(f"{layout.INCOMING}/{printable(name)}")
             continue
-        _doom_arrival(root, name)
+        parked = _parked(root, name)
+        if parked is None:
+            _doom_arrival(root, name)
+            continue
+        other = found.get(parked.key)
+        if other is not None:
+            older, parked = sorted((other, parked), key=lambda one: one.at)
+            _doom_arrival(root, older.id)
+        found[parked.key] = parked
+    report.parked.extend(found.values())
+
+
+def _parked(root: Root, name: str) -> Parked | None:
+    try:
+        return arrival.find(root, name)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        # What the disk does not give cannot be gone on with, and hides nothing else.
+        return None
+
+
+def _scan_doomed(root: Root, report: ScanReport, counted: dict[int, int]) -> None:
     for name, is_directory in _entries(root.doomed):
         if not (is_directory and layout.is_id(name)):
             report.foreign.append(f"{layout.DOOMED}/{printable(name)}")
@@ -149,13 +181,15 @@ def _bytes_going(root: Root, name: str, parent: int, counted: dict[int, int]) ->
     """
     total = 0
     with suppress(OSError), tree.opened(name, parent) as directory:
+        holes = tree.exists(progress.NAME, directory)
         for leaf in tree.walk(directory):
             if not stat.S_ISREG(leaf.status.st_mode) or _is_overhead(leaf.path):
                 continue
             inode = leaf.status.st_ino
             counted[inode] = counted.get(inode, 0) + 1
             if counted[inode] == leaf.status.st_nlink:
-                total += round_up(leaf.status.st_size, root.block)
+                size = round_up(leaf.status.st_size, root.block)
+                total += tree.occupied(leaf.status, root.block) if holes else size
     return total
 
 

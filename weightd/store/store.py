@@ -30,6 +30,7 @@ from weightd.store import (
     tree,
     unlink,
 )
+from weightd.store.arrival import Parked
 from weightd.store.faults import Damage, Use, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
@@ -73,15 +74,17 @@ class Store:
         *,
         file_mode: int = 0o444,
         group: int | None = None,
+        boot: str | None = None,
         reach: Reach = unarmed,
     ) -> Self:
         """Take the root at ``path``, making what is missing.
 
-        Ignores SIGIO when called in the main thread, see `store.lease`.
+        ``boot`` tells one boot of the machine from another; by default the
+        kernel's own id does.  Ignores SIGIO when called in the main thread, see `store.lease`.
         Raises RootUnusable with one line that says what to do.
         """
         lease.ignore_breaks()
-        return cls(root.take(path, file_mode=file_mode, group=group, reach=reach))
+        return cls(root.take(path, file_mode=file_mode, group=group, boot=boot, reach=reach))
 
     def close(self) -> None:
         """Give the root back.  No other method is running, and none is called again."""
@@ -134,9 +137,13 @@ class Store:
             self._models = len(report.models) + len(report.damaged)
         return report
 
-    def begin(self, key: Key) -> Ingest:
-        """Start an arrival.  Raises NoSpace, IoError."""
-        return Ingest(self._root, key)
+    def begin(self, key: Key, *, resume: Parked | None = None) -> Ingest:
+        """Start an arrival, or go on with what was parked of ``key``.  Raises NoSpace, IoError."""
+        return Ingest(self._root, key, resume)
+
+    def drop(self, parked: Parked) -> Doomed:
+        """Give a parked arrival up: it is to be unlinked.  Raises NoSpace, IoError."""
+        return unlink.drop(self._root, parked)
 
     def publish(self, ingest: Ingest, manifest: Manifest) -> tuple[Path, tuple[Blob, ...]]:
         """Make an arrival a model: the path handed out, and its blobs.

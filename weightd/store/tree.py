@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from weightd.store.faults import printable
+from weightd.units import round_up
 
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+REWRITE_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+CREATE_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Deeper than any model may be (model.FILE_DEPTH_MAX); what is deeper was planted.
 DEPTH_MAX: Final = 64
@@ -128,6 +130,25 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def occupied(status: os.stat_result, block: int) -> int:
+    """The bytes of blocks that a regular file has, which may have holes.
+
+    Never more than a file without holes is charged for.
+    """
+    return min(round_up(status.st_size, block), status.st_blocks * 512)
+
+
+def read_whole(descriptor: int, size: int) -> bytes:
+    """What follows in an open file of ``size`` bytes, one more if it has grown.  Raises OSError."""
+    data = os.read(descriptor, size + 1)
+    while len(data) < size:
+        more = os.read(descriptor, size + 1 - len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def write_flushed(name: str, data: bytes, parent: int, mode: int) -> None:

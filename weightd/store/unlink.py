@@ -14,7 +14,8 @@ import stat
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from weightd.store import layout, lease, tree
+from weightd.store import layout, lease, progress, tree
+from weightd.store.arrival import Parked
 from weightd.store.faults import printable, reported
 from weightd.store.layout import Doomed
 from weightd.store.root import Root
@@ -24,8 +25,6 @@ SLICE: Final = 64 << 20
 """Bytes given back per call, a multiple of any filesystem's block."""
 
 Freed: TypeAlias = Callable[[int], None]
-
-_REWRITE_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def unlink(root: Root, doomed: Doomed, freed: Freed) -> int:
@@ -51,6 +50,16 @@ def unlink(root: Root, doomed: Doomed, freed: Freed) -> int:
     return left
 
 
+def drop(root: Root, parked: Parked) -> Doomed:
+    """Move a parked arrival out of reach.  Raises NoSpace, IoError."""
+    with reported(f"rename of {layout.INCOMING}/{parked.id}"):
+        try:
+            os.rename(parked.id, parked.id, src_dir_fd=root.incoming, dst_dir_fd=root.doomed)
+        except FileNotFoundError:
+            return Doomed(parked.id, 0, vanished=True)
+    return Doomed(parked.id, parked.bytes)
+
+
 def remove_small(root: Root, doomed: Doomed) -> int:
     """Unlink an aborted arrival whose bytes nobody counts any more; the bytes left."""
     return unlink(root, doomed, lambda _: None)
@@ -71,6 +80,8 @@ class _Remover:
         self._root = root
         self._top = top
         self._freed = freed
+        # What arrived in pieces may have holes.
+        self._holes = tree.exists(progress.NAME, top)
 
     def empty(self, directory: int, depth: int = tree.DEPTH_MAX) -> int:
         """Remove everything below ``directory``; the bytes left."""
@@ -79,7 +90,8 @@ class _Remover:
         left = 0
         with os.scandir(directory) as entries:
             listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for name, is_directory in listed:
+        # Ours last: while there are files with holes, that shows.
+        for name, is_directory in sorted(listed, key=lambda one: one[0].startswith(".")):
             if is_directory:
                 left += self._directory(name, directory, depth)
             else:
@@ -111,7 +123,7 @@ class _Remover:
             # The manifest and the mark of retirement are overhead, charged to no model.
             os.unlink(name, dir_fd=parent)
             return 0
-        blocks = round_up(status.st_size, self._root.block)
+        blocks = self._blocks(status)
         if lone and self._root.leases_work:
             try:
                 return self._lone(name, parent, blocks, large=status.st_size > SLICE)
@@ -149,7 +161,7 @@ class _Remover:
             os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)
-        return os.open(name, _REWRITE_FLAGS, dir_fd=parent)
+        return os.open(name, tree.REWRITE_FLAGS, dir_fd=parent)
 
     def _slices(self, name: str, parent: int, descriptor: int, blocks: int) -> int:
         """Truncate down, then unlink.
@@ -163,13 +175,20 @@ class _Remover:
             return blocks
         size = os.fstat(descriptor).st_size
         while size > SLICE:
-            smaller = (size - 1) // SLICE * SLICE
-            os.ftruncate(descriptor, smaller)
-            self._freed(round_up(size, self._root.block) - smaller)
-            size = smaller
+            size = (size - 1) // SLICE * SLICE
+            os.ftruncate(descriptor, size)
+            left = self._blocks(os.fstat(descriptor))
+            if left < blocks:
+                self._freed(blocks - left)
+                blocks = left
         os.unlink(hidden, dir_fd=self._top)
-        self._gone(round_up(size, self._root.block))
+        self._gone(blocks)
         return 0
+
+    def _blocks(self, status: os.stat_result) -> int:
+        if self._holes:
+            return tree.occupied(status, self._root.block)
+        return round_up(status.st_size, self._root.block)
 
     def _gone(self, count: int) -> None:
         if count:
