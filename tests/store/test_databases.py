@@ -1,18 +1,17 @@
-"""The pins that must not be lost, and the history that may be."""
+"""The pins that must not be lost."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.store.damages import overwrite_header, overwrite_pages, truncate
 from weightd.errors import IoError, RootUnusable, StateUnwritable
-from weightd.model import Eviction, GenerationId, Key, Pin
-from weightd.store import HistoryDatabase, Loss, PinDatabase, PinsLost, Recency, StoredPin
-from weightd.store.history_database import JOURNAL_MAX
+from weightd.model import GenerationId, Key, Pin
+from weightd.store import Loss, PinDatabase, PinsLost, StoredPin
 
 ONE = GenerationId(Key.parse("org/m@r"), "1" * 64)
 TWO = GenerationId(Key.parse("n"), "2" * 64)
@@ -26,13 +25,6 @@ PINS = [
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     return tmp_path / "state.db"
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[HistoryDatabase]:
-    opened = HistoryDatabase(tmp_path / "history.db")
-    yield opened
-    opened.close()
 
 
 def keep(path: Path, *pins: StoredPin) -> None:
@@ -125,23 +117,6 @@ def test_an_empty_file_is_a_loss_when_pins_are_expected(state: Path) -> None:
     assert kept(state) == [PINS[0]]
 
 
-def overwrite_header(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(b"not a database at all")
-
-
-def overwrite_pages(path: Path) -> None:
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * (size - 4096))
-
-
-def truncate(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(5000)
-
-
 def spoil_a_row(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("UPDATE pins SET key = '../x' WHERE holder = 'b'")
@@ -210,86 +185,6 @@ def test_a_newer_schema_is_refused(state: Path) -> None:
     connection.close()
     with pytest.raises(RootUnusable, match="schema 2"):
         PinDatabase.open(state)
-
-
-def eviction(sequence: int) -> Eviction:
-    return Eviction(
-        sequence=sequence,
-        key=ONE.key,
-        digest=ONE.digest,
-        bytes=5,
-        reason="admission",
-        at=10.5,
-        idle=2.5,
-        beneficiary=TWO.key if sequence % 2 else None,
-    )
-
-
-def test_history_survives(tmp_path: Path) -> None:
-    history = HistoryDatabase(tmp_path / "history.db")
-    assert history.last_eviction_sequence() == 0
-    history.flush({ONE: Recency(1, 2.5, 3), TWO: Recency(2, 3.5, 0)}, [], [eviction(1)])
-    history.flush({ONE: Recency(3, 4.5, 4)}, [TWO], [eviction(2), eviction(3)])
-    history.close()
-    history = HistoryDatabase(tmp_path / "history.db")
-    assert history.lost is None
-    assert history.load() == {ONE: Recency(3, 4.5, 4)}
-    assert history.evictions(2) == [eviction(1), eviction(2)]
-    assert history.evictions(2, after=2) == [eviction(3)]
-    assert history.last_eviction_sequence() == 3
-    history.close()
-
-
-def test_a_flush_is_whole_or_nothing(history: HistoryDatabase) -> None:
-    bad = Eviction(**{field: getattr(eviction(9), field) for field in Eviction.__slots__})
-    object.__setattr__(bad, "digest", None)
-    with pytest.raises(IoError, match="NOT NULL"):
-        history.flush({ONE: Recency(1, 2.0, 3)}, [], [bad])
-    assert history.load() == {}
-    history.flush({ONE: Recency(1, 2.0, 3)}, [], [eviction(9)])
-    assert history.last_eviction_sequence() == 9
-
-
-def test_the_journal_is_bounded(history: HistoryDatabase) -> None:
-    history.flush({}, [], [eviction(number) for number in range(1, JOURNAL_MAX + 11)])
-    assert [entry.sequence for entry in history.evictions(1)] == [11]
-    assert history.last_eviction_sequence() == JOURNAL_MAX + 10
-
-
-@pytest.mark.parametrize("damage", [overwrite_header, truncate])
-def test_a_damaged_history_is_set_aside(tmp_path: Path, damage: object) -> None:
-    assert callable(damage)
-    path = tmp_path / "history.db"
-    history = HistoryDatabase(path)
-    history.flush({ONE: Recency(1, 2.0, 3)}, [], [eviction(1)])
-    history.close()
-    damage(path)
-    history = HistoryDatabase(path)
-    # What the header does not show, the first use does.
-    assert history.load() == {}
-    assert history.lost is not None
-    assert "history.db.lost-1" in history.lost
-    history.flush({TWO: Recency(1, 2.0, 3)}, [], [])
-    history.close()
-    history = HistoryDatabase(path)
-    assert history.load() == {TWO: Recency(1, 2.0, 3)}
-    history.close()
-
-
-def test_a_newer_history_is_set_aside(tmp_path: Path) -> None:
-    """It is disposable: a rollback must not fail for it."""
-    path = tmp_path / "history.db"
-    HistoryDatabase(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
-    connection.close()
-    history = HistoryDatabase(path)
-    assert history.lost is not None
-    assert "schema 2" in history.lost
-    assert (tmp_path / "history.db.lost-1").exists()
-    history.flush({ONE: Recency(1, 2.5, 3)}, [], [])
-    assert history.load() == {ONE: Recency(1, 2.5, 3)}
-    history.close()
 
 
 def test_who_stops_waiting_for_a_pin_does_not_stop_the_writer(state: Path) -> None:

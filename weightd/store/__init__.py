@@ -7,7 +7,7 @@ crash at any instant.  It knows no budget, no ledger and no event loop.
 
 from weightd.store.arrival import Parked
 from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused, Use
-from weightd.store.history_database import HistoryDatabase, Recency
+from weightd.store.history_database import HistoryDatabase, Recency, StoredFetch
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight
@@ -43,6 +43,7 @@ __all__ = [
     "Sight",
     "Source",
     "Store",
+    "StoredFetch",
     "StoredPin",
     "Use",
 ]

@@ -1,15 +1,19 @@
-"""``history.db``: recency, frequency and the eviction journal.  Disposable.
+"""``history.db``: recency, frequency, the eviction journal, fetches.  Disposable.
 
-Losing it costs the order of eviction, not a model.  A damaged one is set aside
+Losing it costs the order of eviction and the fetches under way, not a model.  A
+damaged one is set aside
 and an empty one begun; where none can be had (the disk is full) it is kept in
 memory.  `HistoryDatabase.lost` says so.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -18,20 +22,31 @@ from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import database
 from weightd.store.faults import NoSpace, reported
 
-SCHEMA_VERSION: Final = 1
+log = logging.getLogger(__name__)
+
 JOURNAL_MAX: Final = 100_000
 """Evictions kept; the oldest go first."""
 
-_SCHEMA: Final = (
-    """CREATE TABLE recency (
-        key TEXT NOT NULL, digest TEXT NOT NULL, sequence INTEGER NOT NULL,
-        last_used REAL NOT NULL, hits INTEGER NOT NULL,
-        PRIMARY KEY (key, digest)) WITHOUT ROWID""",
-    """CREATE TABLE evictions (
-        sequence INTEGER PRIMARY KEY, key TEXT NOT NULL, digest TEXT NOT NULL,
-        bytes INTEGER NOT NULL, reason TEXT NOT NULL, at REAL NOT NULL, idle REAL NOT NULL,
-        beneficiary TEXT)""",
+_SCHEMAS: Final = (
+    (
+        """CREATE TABLE recency (
+            key TEXT NOT NULL, digest TEXT NOT NULL, sequence INTEGER NOT NULL,
+            last_used REAL NOT NULL, hits INTEGER NOT NULL,
+            PRIMARY KEY (key, digest)) WITHOUT ROWID""",
+        """CREATE TABLE evictions (
+            sequence INTEGER PRIMARY KEY, key TEXT NOT NULL, digest TEXT NOT NULL,
+            bytes INTEGER NOT NULL, reason TEXT NOT NULL, at REAL NOT NULL, idle REAL NOT NULL,
+            beneficiary TEXT)""",
+    ),
+    (
+        """CREATE TABLE fetches (
+            number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL,
+            record TEXT NOT NULL, ended_at REAL)""",
+    ),
 )
+"""What each version of the schema added to the one before it, from version 1 on."""
+
+SCHEMA_VERSION: Final = len(_SCHEMAS)
 
 _Answer = TypeVar("_Answer")
 
@@ -46,6 +61,19 @@ class Recency(NamedTuple):
     sequence: int
     last_used: float
     hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFetch:
+    """A fetch as it is written down; ``record`` is the caller's own JSON, not looked into.
+
+    ``ended_at`` is in seconds since the epoch, None while it is under way.
+    """
+
+    id: str
+    key: str
+    record: str
+    ended_at: float | None
 
 
 class HistoryDatabase:
@@ -125,6 +153,43 @@ class HistoryDatabase:
             )
         )
 
+    def fetches(self) -> list[StoredFetch]:
+        """Every fetch that was put and not forgotten, the one first put before all others.
+
+        Rows that are damaged are skipped, and logged.  Raises IoError.
+        """
+        rows = self._run(
+            lambda connection: connection.execute(
+                "SELECT id, key, record, ended_at FROM fetches ORDER BY number"
+            ).fetchall()
+        )
+        found = []
+        for row in rows:
+            try:
+                found.append(_fetch(*row))
+            except (InvalidKey, TypeError) as error:
+                log.warning("%s: a fetch is not understood: %s", self._path.name, error)
+        return found
+
+    def put_fetch(self, stored: StoredFetch) -> None:
+        """Write a fetch down, or how it stands now; durable on return.  Raises IoError."""
+        row = (stored.id, stored.key, stored.record, stored.ended_at)
+        self._run_durably(
+            lambda connection: connection.execute(
+                "INSERT INTO fetches (id, key, record, ended_at) VALUES (?,?,?,?) "
+                "ON CONFLICT (id) DO UPDATE SET key = excluded.key, "
+                "record = excluded.record, ended_at = excluded.ended_at",
+                row,
+            )
+        )
+
+    def forget_fetches(self, ids: Iterable[str]) -> None:
+        """Forget fetches, those that are there; durable on return.  Raises IoError."""
+        rows = [(id,) for id in ids]
+        self._run_durably(
+            lambda connection: connection.executemany("DELETE FROM fetches WHERE id = ?", rows)
+        )
+
     def close(self) -> None:
         """Close the connection.  Idempotent."""
         with self._using:
@@ -159,6 +224,25 @@ class HistoryDatabase:
         self.lost = f"{reason} (kept in memory until the next start)"
         return _connect(Path(":memory:"))
 
+    def _run_durably(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        """Do ``write`` in one transaction that is on stable storage when this returns."""
+
+        def transact(connection: sqlite3.Connection) -> None:
+            connection.execute("PRAGMA synchronous = FULL")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                write(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.rollback()
+                raise
+            finally:
+                # Ignored inside a transaction, therefore after its end.
+                connection.execute("PRAGMA synchronous = NORMAL")
+
+        self._run(transact)
+
     def _run(self, work: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         """Do ``work``; on a database found damaged, once more on an empty one."""
         with self._using:
@@ -186,9 +270,10 @@ class HistoryDatabase:
 def _connect(path: Path) -> sqlite3.Connection:
     connection = database.connect(path, "NORMAL")
     try:
-        if database.check_version(connection, path, SCHEMA_VERSION) == 0:
+        version = database.check_version(connection, path, SCHEMA_VERSION)
+        if version < SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
+            for statement in chain.from_iterable(_SCHEMAS[version:]):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("COMMIT")
@@ -196,6 +281,15 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _fetch(id: object, key: object, record: object, ended_at: object) -> StoredFetch:
+    """Raises TypeError or InvalidKey for a row that nobody put."""
+    if not (isinstance(id, str) and isinstance(key, str) and isinstance(record, str)):
+        raise TypeError(f"{id!r:.100} is not text throughout")
+    if not (ended_at is None or isinstance(ended_at, float)):
+        raise TypeError(f"{id!r:.100} ended at {ended_at!r:.100}")
+    return StoredFetch(id, str(Key.parse(key)), record, ended_at)
 
 
 def _eviction_row(eviction: Eviction) -> tuple[object, ...]:
