@@ -27,9 +27,14 @@ EXAMPLES: dict[str, Any] = {
 
 def classes(base: type[WeightdError] = WeightdError) -> Iterator[type[WeightdError]]:
     for one in base.__subclasses__():
-        if one.__module__ == errors.__name__:
+        if one.__module__.startswith(f"{errors.__name__}."):
             yield one
             yield from classes(one)
+
+
+def test_every_error_is_to_be_had_from_the_package() -> None:
+    assert {one.__name__ for one in classes()} <= set(errors.__all__)
+    assert all(hasattr(errors, name) for name in errors.__all__)
 
 
 ALL = sorted(set(classes()), key=lambda one: one.__name__)

@@ -26,12 +26,12 @@ The figures of a node with 300 GB for weights:
 True
 >>> put(ledger, "falcon", 200, 6)
 Traceback (most recent call last):
-weightd.errors.Blocked: 200 GB do not fit now: 15 GB free, 145 GB evictable, 140 GB pinned \
+weightd.errors.room.Blocked: 200 GB do not fit now: 15 GB free, 145 GB evictable, 140 GB pinned \
 or in use, 0 B arriving. Held by replica-1 (llama-70b). Wait for a replica to drain \
 (?wait=SECONDS does), or place this one on another node.
 >>> put(ledger, "grok", 400, 7)
 Traceback (most recent call last):
-weightd.errors.TooLarge: 400 GB can never fit a budget of 300 GB (400000000000 > 300000000000 \
+weightd.errors.room.TooLarge: 400 GB can never fit a budget of 300 GB (400000000000 > 300000000000 \
 bytes). Raise the capacity, or place this model on another node; trying again will not help.
 >>> sorted(str(key) for key in ledger.keys())
 ['llama-70b', 'qwen-72b']

@@ -1,0 +1,61 @@
+"""One class per thing a caller can do about it, with the figures as attributes.
+
+``code`` is the error's name everywhere: in Python, over HTTP, in the metrics
+and in the exit code of the command line.  ``retryable`` says whether the same
+request can succeed later with nobody changing a setting.  ``detail`` says what
+happened, with the figures, and what to do next.
+
+A miss (`NotResident`), a model that can never fit (`TooLarge`) and one that
+cannot fit now (`Blocked`) are three different answers, and derive from three
+different built-in exceptions so that no ``except`` clause takes one for another.
+"""
+
+from weightd.errors.base import HolderFigures, RootUnusable, WeightdError
+from weightd.errors.conflict import Busy, Exists, InUse, Pinned
+from weightd.errors.missing import GenerationGone, NotPinned, NotResident, UnknownFetch, UnknownFile
+from weightd.errors.origin import OriginChanged, OriginFailed, OriginTimeout
+from weightd.errors.request import DigestMismatch, InvalidArchive, InvalidKey, InvalidRequest
+from weightd.errors.room import Blocked, BlockedReason, DiskFull, TooLarge
+from weightd.errors.service import Draining, Forbidden, Starting, TooMany
+from weightd.errors.transfer import (
+    FetchCancelled,
+    IncompleteBody,
+    IoError,
+    Stalled,
+    StateUnwritable,
+)
+
+__all__ = [
+    "Blocked",
+    "BlockedReason",
+    "Busy",
+    "DigestMismatch",
+    "DiskFull",
+    "Draining",
+    "Exists",
+    "FetchCancelled",
+    "Forbidden",
+    "GenerationGone",
+    "HolderFigures",
+    "InUse",
+    "IncompleteBody",
+    "InvalidArchive",
+    "InvalidKey",
+    "InvalidRequest",
+    "IoError",
+    "NotPinned",
+    "NotResident",
+    "OriginChanged",
+    "OriginFailed",
+    "OriginTimeout",
+    "Pinned",
+    "RootUnusable",
+    "Stalled",
+    "Starting",
+    "StateUnwritable",
+    "TooLarge",
+    "TooMany",
+    "UnknownFetch",
+    "UnknownFile",
+    "WeightdError",
+]

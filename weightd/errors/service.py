@@ -1,0 +1,56 @@
+"""What the daemon does not do now, or not here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weightd.errors.base import WeightdError
+
+
+@dataclass(eq=False)
+class Starting(WeightdError):
+    code: ClassVar[str] = "starting"
+    retryable: ClassVar[bool] = True
+    retry_after: ClassVar[int | None] = 1
+
+    @property
+    def detail(self) -> str:
+        return "The daemon is starting and does not answer this yet. Try again in a moment."
+
+
+@dataclass(eq=False)
+class Draining(WeightdError):
+    code: ClassVar[str] = "draining"
+    retryable: ClassVar[bool] = True
+    retry_after: ClassVar[int | None] = 5
+
+    @property
+    def detail(self) -> str:
+        return "The daemon is shutting down and takes nothing new. Try again when it is back."
+
+
+@dataclass(eq=False)
+class TooMany(WeightdError):
+    what: str
+    limit: int
+    code: ClassVar[str] = "too-many"
+    retryable: ClassVar[bool] = True
+    retry_after: ClassVar[int | None] = 5
+
+    @property
+    def detail(self) -> str:
+        return f"There are already {self.limit} {self.what}, the limit. Try again soon."
+
+
+@dataclass(eq=False)
+class Forbidden(WeightdError):
+    """``door`` is the one that would have answered."""
+
+    reason: str
+    door: str
+    code: ClassVar[str] = "forbidden"
+
+    @property
+    def detail(self) -> str:
+        return f"{self.reason}. Ask at {self.door}."
