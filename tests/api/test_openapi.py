@@ -27,7 +27,7 @@ def classes() -> list[type[WeightdError]]:
         for one in vars(module).values()
         if isinstance(one, type)
         and issubclass(one, WeightdError)
-        and one.__module__ == module.__name__
+        and one.__module__.startswith(module.__name__)
         and one not in (WeightdError, faults.InvalidRequests)
     ]
 
