@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -10,9 +11,9 @@ from hypothesis.stateful import initialize, precondition, rule
 from tests.ledger.acts_leaving import Leaving
 from tests.ledger.caller import CAPACITY, keys, some
 from tests.ledger.drive import snapshot
-from tests.ledger.naive import Copy, Promise, Refusal
+from tests.ledger.naive import Copy, Left, Promise, Refusal
 from weightd.errors import Blocked
-from weightd.ledger import Generation, IllegalMove, Reservation, Room, Standing
+from weightd.ledger import Generation, IllegalMove, Parked, Reservation, Room, Standing
 from weightd.model import GenerationId, Key
 
 sizes = st.one_of(st.integers(0, 60), st.integers(0, 130))
@@ -75,7 +76,7 @@ class Arriving(Leaving):
                 )
             else:
                 plan = self.ledger.plan(name, size, room)
-                assert [one.id for one in plan] == [one.id for one in expected]
+                assert [one.id for one in plan] == [one.id for one in expected.victims]
                 assert not any(one.guarded for one in plan)
         assert snapshot(self.ledger) == before
 
@@ -85,22 +86,39 @@ class Arriving(Leaving):
         self.reserve_for(key, size, room, links)
 
     def reserve_for(
-        self, key: Key, size: int, room: Room | None, links: list[int]
+        self,
+        key: Key,
+        size: int,
+        room: Room | None,
+        links: list[int],
+        resumed: tuple[Parked, Left] | None = None,
     ) -> tuple[Reservation, Promise] | None:
         chosen = [self.some_copy(number) for number in links]
         linked = tuple(copy for found in chosen if found is not None for copy in (found[1],))
-        promise = Promise(key, size, linked)
+        parked, left = (None, None) if resumed is None else resumed
         # What an arrival links to is kept while it is decided whether that arrival fits.
         self.naive.promises.append(Promise(key, 0, linked))
-        expected = self.naive.decide(key, size, room)
+        expected = self.naive.decide(key, size, room, resuming=left)
         self.naive.promises.pop()
         ids = [copy.id for copy in linked]
         if isinstance(expected, Refusal):
-            self.expect_refusal(expected, lambda: self.ledger.reserve(key, size, room, ids))
+            for ask in (self.ledger.plan, self.ledger.reserve):
+                self.expect_refusal(expected, partial(ask, key, size, room, ids, parked))
             return None
+        before = snapshot(self.ledger)
+        plan = self.ledger.plan(key, size, room, ids, parked)
+        assert [one.id for one in plan] == [one.id for one in expected.victims]
+        assert snapshot(self.ledger) == before
+        reservation = self.ledger.reserve(key, size, room, ids, parked)
+        promise = Promise(key, size, linked)
+        if resumed is not None and left is not None:
+            self.parked.remove(resumed)
+            self.naive.parked.remove(left)
+            promise.bytes = max(size, left.bytes)
+            promise.granted = promise.written = left.bytes
         self.naive.promises.append(promise)
-        reservation = self.ledger.reserve(key, size, room, ids)
-        gone = [self.naive.leave(copy) for copy in expected]
+        self.dropped(reservation.dropped, expected.dropped)
+        gone = [self.naive.leave(copy) for copy in expected.victims]
         self.named(reservation.victims, gone, reservation)
         self.arrivals.append((reservation, promise))
         return reservation, promise
@@ -113,7 +131,7 @@ class Arriving(Leaving):
     def grant_to(self, reservation: Reservation, promise: Promise) -> None:
         unsettled = any(not doomed.settled for doomed in reservation.victims)
         naive = self.naive
-        booked = naive.occupied + naive.granted + naive.doomed
+        booked = naive.on_disk
         more = promise.bytes - promise.granted
         may = not unsettled and (more == 0 or booked + more <= naive.capacity)
         assert self.ledger.grant(reservation) == may
@@ -135,13 +153,13 @@ class Arriving(Leaving):
         expected = self.naive.decide(None, extra, room, own=promise.bytes)
         if isinstance(expected, Refusal):
             self.expect_refusal(expected, lambda: self.ledger.grow(reservation, extra, room))
-        elif expected:
+        elif expected.victims:
             with self.refused(Blocked) as info:
                 self.ledger.grow(reservation, extra, room)
             assert isinstance(info.value, Blocked)
             assert info.value.reason == "arriving"
         else:
-            self.ledger.grow(reservation, extra, room)
+            self.dropped(self.ledger.grow(reservation, extra, room), expected.dropped)
             promise.bytes += extra
 
     @precondition(lambda self: self.arrivals)

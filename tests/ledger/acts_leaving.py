@@ -124,7 +124,7 @@ class Leaving(Caller):
     @rule(capacity=st.one_of(st.just(CAPACITY), st.integers(20, 140)))
     def resize(self, capacity: int) -> None:
         self.ledger.capacity = self.naive.capacity = capacity
-        self.promised_most = max(capacity, self.naive.occupied + self.naive.reserved)
+        self.promised_most = max(capacity, self.naive.promised)
         if self.naive.leaving():
             self.promised_before_settling = NO_LIMIT  # what comes back need not fit any more
         self.on_disk_most = max(capacity, self.naive.on_disk)

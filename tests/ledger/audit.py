@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weightd.ledger import Doomed, Generation, Ledger, Standing
-from weightd.model import Blob
+from weightd.model import Blob, GenerationId
 
 
 def audit(ledger: Ledger) -> None:
@@ -23,6 +23,7 @@ def audit(ledger: Ledger) -> None:
         *_faults_of_standings(ledger),
         *_faults_of_leavers(ledger),
         *_faults_of_pins(ledger),
+        *_faults_of_contents(ledger),
     ]
     if faults:
         story = "\n  ".join(str(stimulus) for stimulus in ledger.story)
@@ -39,7 +40,9 @@ def _faults_of_sums(ledger: Ledger) -> Iterable[str]:
     yield from _differ("resident", usage.resident, _bytes(resident))
     yield from _differ("retired", usage.retired, _bytes(retired))
     yield from _differ("pinned", usage.pinned, _bytes(kept))
-    yield from _differ("evictable", usage.evictable, _bytes(evictable))
+    parked = sum(one.bytes for one in ledger._partials.oldest_first())
+    yield from _differ("parked", usage.parked, parked)
+    yield from _differ("evictable", usage.evictable, _bytes(evictable) + parked)
     yield from _differ("reserved", usage.reserved, sum(one.bytes for one in promises._open))
     yield from _differ("granted", promises.granted, sum(one.granted for one in promises._open))
     yield from _differ("doomed", usage.doomed, _doomed(ledger))
@@ -108,6 +111,18 @@ def _faults_of_pins(ledger: Ledger) -> Iterable[str]:
                 yield f"{pin} is entered as {holder}'s on {one.id}"
             if pin.until is not None and (holder, one.id, pin.until) not in queued:
                 yield f"{pin} will never lapse"
+
+
+def _faults_of_contents(ledger: Ledger) -> Iterable[str]:
+    here: dict[tuple[str, int], set[GenerationId]] = {}
+    for one in ledger.generations():
+        for blob in () if one.damaged else one.blobs:
+            here.setdefault((blob.sha256, blob.bytes), set()).add(one.id)
+            found = ledger._shelf.contents._holders.get((blob.sha256, blob.bytes), {}).get(one.id)
+            if found not in one.blobs:
+                yield f"{one.id} is to be linked to for {found}, which it does not have"
+    indexed = {content: set(ids) for content, ids in ledger._shelf.contents._holders.items()}
+    yield from _differ("holders by content", indexed, here)
 
 
 def _doomed(ledger: Ledger) -> int:

@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.ledger.drive import snapshot
-from tests.ledger.naive import Copy, Gone, NaiveBooks, Promise, Refusal
+from tests.ledger.naive import Copy, Gone, Left, NaiveBooks, Promise, Refusal
 from weightd.errors import Blocked, DiskFull, TooLarge
-from weightd.ledger import Doomed, Generation, IllegalMove, Ledger, Remains, Reservation
+from weightd.ledger import (
+    Doomed,
+    Dropped,
+    Generation,
+    IllegalMove,
+    Ledger,
+    Parked,
+    Remains,
+    Reservation,
+)
 from weightd.model import Blob, Key
 
 KEYS = [Key("a"), Key("b"), Key("b", "r1"), Key("c/d")]
@@ -42,6 +51,7 @@ class Caller(RuleBasedStateMachine):
         self.doomed: list[tuple[Doomed, Gone]] = []
         self.seizures: list[tuple[list[tuple[Doomed, Gone]], Reservation | None]] = []
         self.debris: list[Remains] = []
+        self.parked: list[tuple[Parked, Left]] = []
         self.promised_most = self.on_disk_most = CAPACITY
         self.promised_before_settling = 0
 
@@ -78,6 +88,16 @@ class Caller(RuleBasedStateMachine):
         )
         if pairs:
             self.seizures.append((pairs, arrival))
+
+    def dropped(self, dropped: Sequence[Dropped], expected: Sequence[Left]) -> None:
+        """The ledger gave up these leftovers, and the naive books expected those."""
+        ours = [(parked, left) for parked, left in self.parked if left in expected]
+        assert [parked for parked, _ in dropped] == [parked for parked, _ in ours]
+        for (_, remains), (parked, left) in zip(dropped, ours, strict=True):
+            assert remains.bytes == parked.bytes == left.bytes
+            self.debris.append(remains)
+            self.naive.drop(left)
+            self.parked.remove((parked, left))
 
     def some_copy(self, number: int) -> tuple[Generation, Copy] | None:
         if not self.naive.copies:
@@ -116,7 +136,7 @@ class Caller(RuleBasedStateMachine):
 
     def blob(self, size: int) -> Blob:
         inode = next(self.numbers)
-        return Blob(inode, f"{inode:x}", size)
+        return Blob(inode, f"{inode % 5:x}", size)  # the same content may be here twice
 
     def settled(self, reservation: Reservation) -> bool:
         return all(arrival is not reservation for _, arrival in self.seizures)

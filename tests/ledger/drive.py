@@ -97,6 +97,8 @@ def snapshot(ledger: Ledger) -> object:
             for one in promises._open
         },
         (promises.reserved, promises.granted),
+        [(id(one), one.key, one.bytes) for one in ledger._partials.oldest_first()],
+        {content: dict(held) for content, held in shelf.contents._holders.items()},
         {
             blob: (uses.total, uses.retired, uses.guarded)
             for blob, uses in shelf.blobs._uses.items()

@@ -42,6 +42,14 @@ class Promise:
 
 
 @dataclass(eq=False)
+class Left:
+    """What an arrival wrote before it was parked."""
+
+    key: Key
+    bytes: int
+
+
+@dataclass(eq=False)
 class Gone:
     """A copy that left: named, or evicted and still on disk."""
 
@@ -54,6 +62,14 @@ class Gone:
     @property
     def left(self) -> int:
         return size_of(self.charged) - self.freed
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What goes: leftovers of parked arrivals, and generations."""
+
+    dropped: list[Left]
+    victims: list[Copy]
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,7 @@ class NaiveBooks:
     order: list[Copy] = field(default_factory=list)
     latest: dict[Key, Copy] = field(default_factory=dict)
     promises: list[Promise] = field(default_factory=list)
+    parked: list[Left] = field(default_factory=list)
     gone: list[Gone] = field(default_factory=list)
     debris: int = 0
 
@@ -114,8 +131,16 @@ class NaiveBooks:
         return size_of(names - self.blobs(self.copies)) - freed + self.debris
 
     @property
+    def left(self) -> int:
+        return sum(left.bytes for left in self.parked)
+
+    @property
+    def promised(self) -> int:
+        return self.occupied + self.reserved + self.left
+
+    @property
     def on_disk(self) -> int:
-        return self.occupied + self.granted + self.doomed
+        return self.occupied + self.granted + self.left + self.doomed
 
     def freeable(self, gone: Gone) -> int:
         """What truncating its files gives back: those that have no other name."""
@@ -164,27 +189,44 @@ class NaiveBooks:
         )
 
     def decide(
-        self, key: Key | None, size: int, room: Room | None, own: int = 0
-    ) -> list[Copy] | Refusal:
-        """``own`` is what was promised already to the arrival that grows by ``size``."""
-        whole = own + size
+        self,
+        key: Key | None,
+        size: int,
+        room: Room | None,
+        own: int = 0,
+        resuming: Left | None = None,
+    ) -> Decision | Refusal:
+        """``own`` is what was promised already to the arrival that grows by ``size``.
+
+        Of what is resumed only the rest is needed, and it is nothing to be dropped.
+        """
+        here = 0 if resuming is None else resuming.bytes
+        rest = max(0, size - here)
+        whole = own + here + rest
         if whole > self.capacity:
             return Refusal("too-large", (whole, self.capacity))
-        free = self.capacity - self.occupied - self.reserved
-        ever = size
+        free = self.capacity - self.promised
+        ever = rest
         if room is not None:
             unwritten = self.reserved - self.written
             on_disk = room.free - room.min_free + self.doomed - unwritten
             free = min(free, on_disk)
-            ever = on_disk + self.occupied + self.reserved
-        need = size - free
-        if need > 0 and not self.attainable(need):
-            if size > ever:
+            ever = on_disk + self.promised
+        need = rest - free
+        droppable = [left for left in self.parked if left is not resuming]
+        given = sum(left.bytes for left in droppable)
+        if need > given and not self.attainable(need - given):
+            if rest > ever:
                 return Refusal("disk-full")
-            return Refusal(
-                "blocked", (self._why(need, own), whole, max(0, free), *self._figures(own))
-            )
-        return self._choose(need, None if key is None else self.current(key))
+            reason = self._why(need - given, own)
+            return Refusal("blocked", (reason, whole, max(0, free), *self._figures(own, given)))
+        dropped = [
+            left
+            for place, left in enumerate(droppable)
+            if sum(before.bytes for before in droppable[:place]) < need
+        ]
+        need -= sum(left.bytes for left in dropped)
+        return Decision(dropped, self._choose(need, None if key is None else self.current(key)))
 
     def _why(self, need: int, own: int) -> str:
         if not self.pins_known:
@@ -192,8 +234,8 @@ class NaiveBooks:
         without_arrivals = need - self.reserved + own
         return "arriving" if self.attainable(without_arrivals) else "pins"
 
-    def _figures(self, own: int) -> tuple[int, int, int]:
-        return self.occupied - self.kept, self.kept, self.reserved - own
+    def _figures(self, own: int, given: int) -> tuple[int, int, int]:
+        return self.occupied - self.kept + given, self.kept, self.reserved - own
 
     def _choose(self, need: int, first: Copy | None) -> list[Copy]:
         candidates = self.evictable()
@@ -203,6 +245,28 @@ class NaiveBooks:
         while self.freed_by(victims) < need:
             victims.append(candidates[len(victims)])
         return victims
+
+    def drop(self, left: Left) -> None:
+        self.parked.remove(left)
+        self.debris += left.bytes
+
+    def found(self, key: Key, size: int) -> Left:
+        left = Left(key, size)
+        self.parked.append(left)
+        return left
+
+    def park(self, promise: Promise) -> Left:
+        """Nothing is let go with the links that end."""
+        self.promises.remove(promise)
+        return self.found(promise.key, promise.written)
+
+    def content(self) -> dict[tuple[str, int], set[GenerationId]]:
+        """Who can be linked to for what."""
+        holders: dict[tuple[str, int], set[GenerationId]] = {}
+        for copy in self.copies:
+            for blob in () if copy.damaged else copy.blobs:
+                holders.setdefault((blob.sha256, blob.bytes), set()).add(copy.id)
+        return holders
 
     # -- Moves -------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from tests.ledger.acts_arriving import Arriving
 from tests.ledger.acts_holding import Holding
+from tests.ledger.acts_parking import Parking
 from tests.ledger.audit import audit
 from tests.ledger.caller import KEYS
 from weightd.ledger import Standing
@@ -24,21 +24,24 @@ THOROUGH = os.environ.get("WEIGHTD_THOROUGH") == "1"
 """Set WEIGHTD_THOROUGH=1 for a search fifty times as long."""
 
 
-class CarefulCaller(Arriving, Holding):
+class CarefulCaller(Parking, Holding):
     @invariant()
     def the_sums_are_the_naive_ones(self) -> None:
         usage, naive = self.ledger.usage(), self.naive
         assert usage.resident == naive.resident
         assert usage.retired == naive.occupied - naive.resident
         assert usage.pinned == naive.kept
-        assert usage.evictable == naive.occupied - naive.kept
+        assert usage.evictable == naive.occupied - naive.kept + naive.left
+        assert usage.parked == naive.left
         assert (usage.reserved, usage.written) == (naive.reserved, naive.written)
         assert usage.doomed == naive.doomed
         assert usage.arrivals == len(naive.promises)
         assert usage.pins == sum(len(copy.pins) for copy in naive.copies)
         assert self.ledger.pins_known == naive.pins_known
         assert self.ledger.settling == bool(naive.leaving())
-        assert usage.used == naive.occupied + naive.written + naive.doomed
+        assert usage.used == naive.occupied + naive.written + naive.left + naive.doomed
+        assert usage.free == max(0, naive.capacity - naive.promised)
+        assert usage.over_budget == max(0, naive.promised - naive.capacity)
 
     @invariant()
     def the_generations_stand_where_the_naive_ones_do(self) -> None:
@@ -65,10 +68,25 @@ class CarefulCaller(Arriving, Holding):
             assert current is None or current.id == self.naive.latest[key].id
 
     @invariant()
+    def content_is_found_where_it_is(self) -> None:
+        here = self.naive.content()
+        for (sha256, size), holders in here.items():
+            found = self.ledger.find_blob(sha256, size)
+            assert found is not None
+            id, blob = found
+            assert id in holders
+            assert blob in self.naive.find(id).blobs
+            assert (blob.sha256, blob.bytes) == (sha256, size)
+        for gone in self.naive.gone:
+            for blob in gone.copy.blobs:
+                if (blob.sha256, blob.bytes) not in here:
+                    assert self.ledger.find_blob(blob.sha256, blob.bytes) is None
+
+    @invariant()
     def rule_1_holds(self) -> None:
         """Neither sum passes the budget, or rises once it is over it."""
         naive = self.naive
-        promised, on_disk = naive.occupied + naive.reserved, naive.on_disk
+        promised, on_disk = naive.promised, naive.on_disk
         assert promised <= max(naive.capacity, self.promised_most), "promised"
         assert on_disk <= max(naive.capacity, self.on_disk_most), "on disk"
         self.promised_most, self.on_disk_most = promised, on_disk
