@@ -20,11 +20,11 @@ README = (Path(weightd.__file__).parents[1] / "README.md").read_text()
 def settings_table() -> str:
     """The README's table of settings, as it has to be."""
     lines = ["| setting | flag | variable | default | what it is |", "|---|---|---|---|---|"]
-    lines += [
-        f"| `{one.name}` | `{one.flag} {one.word}` | `{one.variable}` | {one.default} "
-        f"| {one.description} |"
-        for one in options()
-    ]
+    for one in options():
+        flag, variable = f"`{one.flag} {one.word}`", f"`{one.variable}`"
+        if one.file_only:
+            flag, variable = f"in the file: `{one.word}`", "none"
+        lines.append(f"| `{one.name}` | {flag} | {variable} | {one.default} | {one.description} |")
     return "\n".join(lines)
 
 

@@ -68,7 +68,10 @@ def test_help_of_serve_documents_every_setting(
     said = " ".join(capsys.readouterr().out.split())
     for option in options():
         described = f"{option.description} Default: {option.default}."
-        assert f"{option.flag} {option.word} {described}" in said
+        if option.file_only:
+            assert f"In the file alone: {option.name}. {described}" in said
+        else:
+            assert f"{option.flag} {option.word} {described}" in said
 
 
 def test_check_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

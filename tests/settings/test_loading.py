@@ -35,6 +35,14 @@ EXAMPLES = {
     "drain_timeout": "0",
     "orphan_grace": "1h",
     "puts_limit": "7",
+    "fetch_concurrency": "2",
+    "fetch_bandwidth": "500MB",
+    "partial_ttl": "2d",
+    "allow_origins": "hf://org/, https://mirror.example/",
+    "import_roots": "/mnt/models,/mnt/more",
+    "ca_file": "/etc/passwd",
+    "credentials": "hub=/etc/weightd/hub.token,store=/etc/weightd/store.ini",
+    "preload": "",
     "policy": "LRU",
     "log_format": "json",
     "log_level": "debug",
@@ -63,7 +71,14 @@ def test_examples_name_every_option() -> None:
     assert set(EXAMPLES) == {option.name for option in options()}
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "config"])
+FILE_ONLY = [option.name for option in options() if option.file_only]
+
+
+def test_only_a_list_of_tables_is_of_the_file_alone() -> None:
+    assert FILE_ONLY == ["preload"]
+
+
+@pytest.mark.parametrize("name", [one for one in EXAMPLES if one not in ("config", *FILE_ONLY)])
 def test_every_option_is_flag_variable_and_key(
     name: str, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +173,8 @@ def test_every_problem_at_once_by_name_place_and_form(
 def test_nonsense_of_any_type_is_one_problem(name: str, given: str, config: Path) -> None:
     if (name, given) == ("require_mount", "true"):
         given = "7"  # the one setting for which a bare true is no nonsense
+    if (name, given) in (("import_roots", "[]"), ("credentials", "{}"), ("preload", "[]")):
+        given = "[7]"  # nothing of what they list is none
     config.write_text(f"{name} = {given}\n")
     (problem,) = problems({}, config)
     assert problem.startswith(f"{name} ({config}):")
@@ -205,3 +222,45 @@ def test_description_says_value_and_place(config: Path, tmp_path: Path) -> None:
     assert said["config"].endswith("(none)  (default)")
     assert said["group"].endswith(" own  (default)")
     assert said["socket_mode"].endswith("0660  (default)")
+
+
+def test_lists_and_tables_of_the_file(config: Path) -> None:
+    config.write_text(
+        'allow_origins = ["hf://org/", "s3://bucket/"]\nimport_roots = ["/mnt/a", "/mnt/b"]\n'
+        'credentials = {hub = "/etc/weightd/hub.token"}\nfetch_bandwidth = 1000\n'
+    )
+    settings = load({}, config).settings
+    assert settings.allow_origins == ("hf://org/", "s3://bucket/")
+    assert settings.import_roots == (Path("/mnt/a"), Path("/mnt/b"))
+    assert settings.credentials == (("hub", Path("/etc/weightd/hub.token")),)
+    assert settings.fetch_bandwidth == 1000
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("allow_origins = []", "leave it out to allow any"),
+        ('allow_origins = ["hf://org/", "org/"]', "'org/' begins with none of hf://"),
+        ('allow_origins = "ftp://x/"', "'ftp://x/' begins with none of"),
+        ('import_roots = ["models"]', "'models' is not an absolute path"),
+        ('ca_file = "/no/such.pem"', "'/no/such.pem' is not a file that can be read"),
+        ('credentials = "hub"', "'hub=' is not a name and an absolute path"),
+        ('credentials = "hub=/a,hub=/b"', "a name is there twice"),
+        ('credentials = {"h b" = "/a"}', "'h b=/a' is not a name"),
+        ("fetch_bandwidth = 0", "lets nothing arrive"),
+        ("fetch_concurrency = 17", "17 is not a number from 1 to 16"),
+    ],
+)
+def test_what_of_a_list_is_wrong_is_said(written: str, named: str, config: Path) -> None:
+    config.write_text(written + "\n")
+    (problem,) = problems({}, config)
+    assert named in problem
+
+
+def test_what_nothing_means_is_described(config: Path, tmp_path: Path) -> None:
+    loaded = load({"root": str(tmp_path / "c")}, config)
+    lines = describe(loaded, resolve_budget(loaded.settings)).splitlines()
+    said = {line.split()[0]: line.split(None, 1)[1] for line in lines}
+    assert said["allow_origins"] == "(any)  (default)"
+    assert said["fetch_bandwidth"] == "none  (default)"
+    assert said["import_roots"] == said["credentials"] == said["preload"] == "none  (default)"

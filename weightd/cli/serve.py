@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give every setting its flag; their values are checked together with the other sources'."""
     parser.epilog = (
         "Each setting is also a variable (WEIGHTD_CAPACITY) and a key of the TOML file "
-        "(capacity). A flag wins over a variable, a variable over the file."
+        "(capacity). A flag wins over a variable, a variable over the file. In the file alone: "
+        f"{_only_in_the_file()}."
     )
     parser.add_argument(
         "--check",
@@ -31,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the settings in force, or everything that is wrong with them, and exit",
     )
     for option in options():
+        if option.file_only:
+            continue
         parser.add_argument(
             option.flag,
             dest=option.name,
@@ -38,6 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=argparse.SUPPRESS,
             help=f"{option.description} Default: {option.default}.".replace("%", "%%"),
         )
+
+
+def _only_in_the_file() -> str:
+    return "; ".join(
+        f"{option.name}. {option.description} Default: {option.default}"
+        for option in options()
+        if option.file_only
+    ).replace("%", "%%")
 
 
 def run(arguments: argparse.Namespace) -> int:

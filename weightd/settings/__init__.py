@@ -10,6 +10,7 @@ from weightd.settings.loading import (
 )
 from weightd.settings.options import Option, Settings, options
 from weightd.settings.places import on_system_disk
+from weightd.settings.preloads import Preload
 from weightd.settings.room import shortage, shortage_at
 from weightd.settings.values import Listen, Share
 
@@ -18,6 +19,7 @@ __all__ = [
     "Listen",
     "Loaded",
     "Option",
+    "Preload",
     "Settings",
     "SettingsError",
     "Share",

@@ -10,16 +10,19 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
-from weightd.settings.options import Settings, options, written
+from weightd.settings.options import WITH_NONE, Settings, options, written
 from weightd.settings.places import CONFIG, filesystem_total, on_system_disk
 from weightd.settings.values import Share
 from weightd.units import format_bytes
+
+_UNSET: Final = {"allow_origins": "(any)", "ca_file": "(the system's)"}
+"""What no value means, where it does not mean none."""
 
 
 class SettingsError(Exception):
@@ -117,9 +120,9 @@ def describe(loaded: Loaded, budget: Budget) -> str:
             text += _amount(budget.capacity)
         elif name == "min_free":
             text = f"{budget.min_free_share}{_amount(budget.min_free)}"
-        elif value is None and name != "listen":
-            text = "own" if name.endswith("group") else "(none)"
-        lines.append(f"{name:<16}{text}  ({loaded.places.get(name, 'default')})")
+        elif value is None and name not in WITH_NONE:
+            text = "own" if name.endswith("group") else _UNSET.get(name, "(none)")
+        lines.append(f"{name:<18}{text}  ({loaded.places.get(name, 'default')})")
     return "\n".join(lines)
 
 

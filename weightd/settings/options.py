@@ -8,79 +8,44 @@ all come from the fields of `Settings`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from weightd.settings import values
 from weightd.settings.places import default_root, default_socket
+from weightd.settings.preloads import PRELOAD_FORM, Preload, parse_preloads
+from weightd.settings.readers import (
+    read_credentials,
+    read_list,
+    read_lower,
+    read_mode,
+    read_number,
+    read_switch,
+    read_text,
+)
 from weightd.settings.values import Listen, Share
 
 PREFIX: Final = "WEIGHTD_"
 
-T = TypeVar("T")
+WITH_NONE: Final = frozenset({"listen", "fetch_bandwidth"})
+"""Options of which none is a value that may be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an option is written: the form accepted, a word for it, and the default in words."""
+    """How an option is written: the form accepted, a word for it, and the default in words.
+
+    ``file_only`` has no flag and no variable.
+    """
 
     form: str
     word: str
     default: str
-
-
-# A reader that raises without words leaves them to the option's own form.
-
-
-def _read(parse: Callable[[str], T]) -> BeforeValidator:
-    """Parse text; a number from the file is read as the text it was written as."""
-
-    def read(given: object) -> object:
-        if isinstance(given, str):
-            return parse(given)
-        if isinstance(given, int | float) and not isinstance(given, bool):
-            return parse(str(given))
-        raise ValueError
-
-    return BeforeValidator(read)
-
-
-def _read_mode(parse: Callable[[str], int]) -> BeforeValidator:
-    """Parse the text of a mode; a bare number would not say whether it is octal."""
-
-    def read(given: object) -> object:
-        if isinstance(given, str):
-            return parse(given)
-        raise ValueError(f'{given!r} is not text; write the mode in quotes, such as "0660"')
-
-    return BeforeValidator(read)
-
-
-def _switch(given: object) -> object:
-    """A switch of the file is a TOML boolean, or text as a variable has it."""
-    if isinstance(given, str):
-        return values.parse_yes_or_no(given)
-    if isinstance(given, bool):
-        return given
-    raise ValueError
-
-
-_read_switch = BeforeValidator(_switch)
-
-
-def _number(given: object) -> object:
-    if isinstance(given, bool):
-        raise ValueError
-    return given
-
-
-def _lower(given: object) -> object:
-    return given.lower() if isinstance(given, str) else given
+    file_only: bool = False
 
 
 def _root() -> Path:
@@ -105,12 +70,12 @@ class Settings(BaseSettings):
 
     config: Annotated[
         Path | None,
-        _read(values.parse_path),
+        read_text(values.parse_path),
         Form(values.PATH_FORM, "FILE", "/etc/weightd/weightd.toml, if it is there"),
     ] = Field(None, description="TOML file of these settings; one that is named must exist.")
     root: Annotated[
         Path,
-        _read(values.parse_path),
+        read_text(values.parse_path),
         Form(
             values.PATH_FORM,
             "DIR",
@@ -123,7 +88,7 @@ class Settings(BaseSettings):
     )
     require_mount: Annotated[
         bool,
-        _read_switch,
+        read_switch,
         Form(values.YES_OR_NO_FORM, "{yes,no}", "no"),
     ] = Field(
         False,
@@ -131,7 +96,7 @@ class Settings(BaseSettings):
         "is not mounted then.",
     )
     capacity: Annotated[
-        Share, _read(values.parse_capacity), Form(values.SHARE_FORM, "SIZE", "80%")
+        Share, read_text(values.parse_capacity), Form(values.SHARE_FORM, "SIZE", "80%")
     ] = Field(
         Share("80%"),
         description="The budget: the most that models may occupy, in bytes or percent of the "
@@ -139,7 +104,7 @@ class Settings(BaseSettings):
     )
     min_free: Annotated[
         Share | None,
-        _read(Share.parse),
+        read_text(Share.parse),
         Form(values.SHARE_FORM, "SIZE", "5%, or 20% on the filesystem of / or of kubelet"),
     ] = Field(
         None,
@@ -148,7 +113,7 @@ class Settings(BaseSettings):
     )
     socket: Annotated[
         Path,
-        _read(values.parse_socket_path),
+        read_text(values.parse_socket_path),
         Form(
             values.PATH_FORM,
             "PATH",
@@ -162,17 +127,17 @@ class Settings(BaseSettings):
     )
     socket_mode: Annotated[
         int,
-        _read_mode(values.parse_socket_mode),
+        read_mode(values.parse_socket_mode),
         Form(values.SOCKET_MODE_FORM, "MODE", "0660"),
     ] = Field(0o660, description="Permissions of the socket: by default its owner and its group.")
     socket_group: Annotated[
         int | None,
-        _read(values.parse_group),
+        read_text(values.parse_group),
         Form(values.GROUP_FORM, "GROUP", "the daemon's own"),
     ] = Field(None, description="Group of the socket, for replicas that run as other users.")
     replica_socket: Annotated[
         Path | None,
-        _read(values.parse_optional_socket_path),
+        read_text(values.parse_optional_socket_path),
         Form(values.SOCKET_FORM, "PATH", "none"),
     ] = Field(
         None,
@@ -181,7 +146,7 @@ class Settings(BaseSettings):
     )
     listen: Annotated[
         Listen | None,
-        _read(Listen.parse),
+        read_text(Listen.parse),
         Form(values.LISTEN_FORM, "ADDRESS:PORT", "127.0.0.1:9777"),
     ] = Field(
         Listen("127.0.0.1", 9777),
@@ -189,19 +154,19 @@ class Settings(BaseSettings):
         "address that is not loopback it answers /metrics, /healthz and /readyz only.",
     )
     file_mode: Annotated[
-        int, _read_mode(values.parse_file_mode), Form(values.FILE_MODE_FORM, "MODE", "0444")
+        int, read_mode(values.parse_file_mode), Form(values.FILE_MODE_FORM, "MODE", "0444")
     ] = Field(
         0o444,
         description="Permissions of published files: read-only, since replicas map them.",
     )
     group: Annotated[
         int | None,
-        _read(values.parse_group),
+        read_text(values.parse_group),
         Form(values.GROUP_FORM, "GROUP", "the daemon's own"),
     ] = Field(None, description="Group of published files, for a file_mode such as 0440.")
     idle_timeout: Annotated[
         float,
-        _read(values.parse_patience),
+        read_text(values.parse_patience),
         Form(values.SECONDS_FORM, "SECONDS", "60s"),
     ] = Field(
         60.0,
@@ -210,7 +175,7 @@ class Settings(BaseSettings):
     )
     drain_timeout: Annotated[
         float,
-        _read(values.parse_seconds),
+        read_text(values.parse_seconds),
         Form(values.SECONDS_FORM, "SECONDS", "25s"),
     ] = Field(
         25.0,
@@ -219,40 +184,102 @@ class Settings(BaseSettings):
     )
     orphan_grace: Annotated[
         float,
-        _read(values.parse_seconds),
+        read_text(values.parse_seconds),
         Form(values.SECONDS_FORM, "SECONDS", "600s"),
     ] = Field(
         600.0,
         description="How long a pin from before a reboot of the node stays, in seconds, so that "
         "its holder can renew it; pins with ttl=forever stay anyway.",
     )
-    puts_limit: Annotated[
-        int, BeforeValidator(_number), Form("a number from 1 to 1024", "N", "32")
-    ] = Field(
+    puts_limit: Annotated[int, read_number, Form("a number from 1 to 1024", "N", "32")] = Field(
         32,
         ge=1,
         le=1024,
         description="How many puts may be under way at once; one more is answered too-many. "
         "Each takes a thread and a buffer.",
     )
-    policy: Annotated[Literal["lru"], BeforeValidator(_lower), Form("lru", "{lru}", "lru")] = Field(
+    fetch_concurrency: Annotated[int, read_number, Form("a number from 1 to 16", "N", "4")] = Field(
+        4,
+        ge=1,
+        le=16,
+        description="How many fetches run at once; the others wait for their turn, those that "
+        "somebody waits for first.",
+    )
+    fetch_bandwidth: Annotated[
+        int | None, read_text(values.parse_rate), Form(values.RATE_FORM, "SIZE", "none")
+    ] = Field(
+        None,
+        description="What all fetches together may take, in bytes a second; none is no bound.",
+    )
+    partial_ttl: Annotated[
+        float, read_text(values.parse_seconds), Form(values.SECONDS_FORM, "SECONDS", "1d")
+    ] = Field(
+        86400.0,
+        description="How long the bytes of a fetch that did not end are kept to go on from, in "
+        "seconds; they go before any model when room is needed.",
+    )
+    allow_origins: Annotated[
+        tuple[str, ...] | None,
+        read_list(values.parse_origins),
+        Form(
+            values.ORIGINS_FORM,
+            "PREFIX,…",
+            "any but file:// at the admin socket, none at the replicas'",
+        ),
+    ] = Field(
+        None,
+        description="What a source must begin with; the replica socket fetches from nowhere else.",
+    )
+    import_roots: Annotated[
+        tuple[Path, ...],
+        read_list(values.parse_directories),
+        Form(values.DIRECTORIES_FORM, "DIR,…", "none"),
+    ] = Field((), description="Directories below which file:// may read.")
+    ca_file: Annotated[
+        Path | None, read_text(values.parse_file), Form(values.FILE_FORM, "FILE", "the system's")
+    ] = Field(
+        None,
+        description="Certificates (PEM) that origins are trusted by, in place of the system's.",
+    )
+    credentials: Annotated[
+        tuple[tuple[str, Path], ...],
+        read_credentials,
+        Form(values.CREDENTIALS_FORM, "NAME=FILE,…", "none"),
+    ] = Field(
+        (),
+        description="Names by which a fetch may ask for a credential, and the file of each, read "
+        "when it is used; in the file a table.",
+    )
+    preload: Annotated[
+        tuple[Preload, ...],
+        BeforeValidator(parse_preloads),
+        Form(PRELOAD_FORM, "[[preload]]", "none", file_only=True),
+    ] = Field(
+        (),
+        description="Models to fetch when nothing else is to be done, in this order: tables of "
+        "key, source (one or a list) and keep (forever, or for how long after its last use).",
+    )
+    policy: Annotated[Literal["lru"], read_lower, Form("lru", "{lru}", "lru")] = Field(
         "lru", description="Which models go first when room is needed: the longest unused."
     )
     log_format: Annotated[
         Literal["text", "json"],
-        BeforeValidator(_lower),
+        read_lower,
         Form("text or json", "{text,json}", "text"),
     ] = Field("text", description="How log lines are written: for people, or for a collector.")
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        BeforeValidator(_lower),
+        read_lower,
         Form("debug, info, warning or error", "{debug,info,warning,error}", "info"),
     ] = Field("info", description="The least that is logged.")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as flags, help and tables show it."""
+    """One option as flags, help and tables show it.
+
+    One that only the file has keeps its ``flag`` and ``variable``, in which it is refused.
+    """
 
     name: str
     flag: str
@@ -261,6 +288,7 @@ class Option:
     word: str
     default: str
     description: str
+    file_only: bool
 
 
 def _option(name: str) -> Option:
@@ -274,6 +302,7 @@ def _option(name: str) -> Option:
         word=form.word,
         default=form.default,
         description=str(field.description),
+        file_only=form.file_only,
     )
 
 
@@ -290,4 +319,10 @@ def written(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}s"
-    return "none" if value is None and name == "listen" else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(_item, value)) or "none"
+    return "none" if value is None and name in WITH_NONE else str(value)
+
+
+def _item(value: object) -> str:
+    return f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import grp
 import ipaddress
+import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from weightd.units import DURATION_FORM, SHARE_FORM, parse_duration, parse_share
+from weightd.origins.contract import ORIGIN_KINDS
+from weightd.units import (
+    BYTES_FORM,
+    DURATION_FORM,
+    SHARE_FORM,
+    parse_bytes,
+    parse_duration,
+    parse_share,
+)
 
 SECONDS_FORM: Final = DURATION_FORM
 LISTEN_FORM: Final = "ADDRESS:PORT such as 127.0.0.1:9777 or [::1]:9777, or none"
@@ -23,9 +33,16 @@ YES_OR_NO_FORM: Final = "yes or no"
 PATH_FORM: Final = "a path such as /var/cache/weightd"
 SOCKET_FORM: Final = "a path such as /run/weightd/replica.sock, or none"
 
+RATE_FORM: Final = f"{BYTES_FORM} a second, or none"
+ORIGINS_FORM: Final = "one or more beginnings of references such as hf://org/ or s3://bucket/"
+DIRECTORIES_FORM: Final = "one or more absolute directories such as /mnt/models"
+FILE_FORM: Final = "a file that can be read, such as /etc/ssl/ca.pem"
+CREDENTIALS_FORM: Final = "names and files such as hub=/etc/weightd/hub.token"
+
 SOCKET_PATH_MOST: Final = 107
 """Bytes of a unix socket's path; the kernel's own limit."""
 
+_CREDENTIAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MODE: Final = re.compile(r"(?:0o?)?[0-7]{3}", re.ASCII)
 
 
@@ -171,3 +188,55 @@ def parse_socket_path(text: str) -> Path:
             "socket; give a shorter path"
         )
     return path
+
+
+def parse_rate(text: str) -> int | None:
+    """Read bytes a second; ``none`` is None."""
+    if text.strip().lower() == "none":
+        return None
+    rate = parse_bytes(text)
+    if rate == 0:
+        raise ValueError(f"{text!r} lets nothing arrive; give {RATE_FORM}")
+    return rate
+
+
+def parse_file(text: str) -> Path:
+    """Read the path of a file, which must be there."""
+    path = parse_path(text)
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise ValueError(f"{str(path)!r} is not {FILE_FORM}")
+    return path
+
+
+def parse_origins(items: Sequence[str]) -> tuple[str, ...]:
+    """Read the beginnings of references; an empty list would not say whether it means all."""
+    if not items:
+        raise ValueError(
+            f"an empty list allows nothing; leave it out to allow any, or give {ORIGINS_FORM}"
+        )
+    for item in items:
+        kind, separator, _ = item.partition("://")
+        if not separator or kind not in ORIGIN_KINDS:
+            raise ValueError(
+                f"{item!r} begins with none of {', '.join(f'{one}://' for one in ORIGIN_KINDS)}; "
+                f"give {ORIGINS_FORM}"
+            )
+    return tuple(items)
+
+
+def parse_directories(items: Sequence[str]) -> tuple[Path, ...]:
+    """Read directories, which need not be there yet."""
+    for item in items:
+        if not item.startswith("/") or "\0" in item:
+            raise ValueError(f"{item!r} is not an absolute path; give {DIRECTORIES_FORM}")
+    return tuple(Path(item) for item in items)
+
+
+def parse_credentials(items: Mapping[str, str]) -> tuple[tuple[str, Path], ...]:
+    """Read names, and the files that hold what each stands for; they are read when used."""
+    for name, file in items.items():
+        if not _CREDENTIAL.fullmatch(name) or not file.startswith("/") or "\0" in file:
+            raise ValueError(
+                f"'{name}={file}' is not a name and an absolute path; give {CREDENTIALS_FORM}"
+            )
+    return tuple((name, Path(file)) for name, file in items.items())
