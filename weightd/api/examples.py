@@ -11,6 +11,7 @@ from weightd.errors import HolderFigures, WeightdError
 _KEY: Final = "meta-llama/Llama-3.1-70B"
 _DIGEST: Final = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 _OTHER: Final = "fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9"
+_SOURCE: Final = "hf://meta-llama/Llama-3.1-70B"
 _HOLDERS: Final = (HolderFigures("vllm-7f9c:1", _KEY, 140_000_000_000, 1772366700.0, None),)
 
 EXAMPLES: Final[dict[type[WeightdError], WeightdError]] = {
@@ -28,10 +29,13 @@ EXAMPLES: Final[dict[type[WeightdError], WeightdError]] = {
         errors.NotPinned("vllm-7f9c:1", _KEY),
         errors.GenerationGone(_KEY, _DIGEST),
         errors.UnknownFile(_KEY, "weights.bin"),
+        errors.UnknownFetch("5f0c9a1e7b3d2846"),
         faults.WrongMethod("POST", ("GET", "HEAD")),
         errors.Stalled("The request's body", 60.0),
         errors.Pinned(_KEY, _HOLDERS),
         errors.InUse(_KEY, "a process has model.safetensors open or mapped"),
+        errors.Busy(_KEY, "5f0c9a1e7b3d2846", "s3://weights/llama-3.1-70b"),
+        errors.FetchCancelled(_KEY, "it was deleted"),
         errors.Exists(_KEY, _DIGEST),
         faults.PreconditionFailed(_DIGEST),
         errors.TooLarge(400_000_000_000, 300_000_000_000),
@@ -41,6 +45,9 @@ EXAMPLES: Final[dict[type[WeightdError], WeightdError]] = {
         errors.TooMany("puts under way", 64),
         faults.Internal(),
         errors.IoError("write model.safetensors", "Input/output error"),
+        errors.OriginFailed(_SOURCE, "Too Many Requests", 429, retry_after=30),
+        errors.OriginChanged(_SOURCE, "model.safetensors has another ETag", 412),
+        errors.OriginTimeout(_SOURCE, "the listing", 30.0),
         errors.Blocked(
             "pins",
             200_000_000_000,

@@ -52,16 +52,18 @@ REQUEST_BOUNDS: Final = (
 
 _GAUGES: Final = {
     "capacity_bytes": "The budget in force.",
-    "used_bytes": "On disk, of the budget: the sum of resident, retired, written and doomed.",
+    "used_bytes": "On disk, of the budget: resident, retired, written, parked and doomed.",
     "resident_bytes": "Current generations, each blob counted once.",
     "retired_bytes": "Replaced generations that a pin keeps.",
     "reserved_bytes": "Promised to arrivals.",
+    "parked_bytes": "Of unfinished fetches, kept to go on from; the first to go for room.",
     "doomed_bytes": "Evicted and not yet given back by the filesystem.",
     "pinned_bytes": "Kept by pins, holds and use.",
     "evictable_bytes": "What eviction could free.",
     "over_budget_bytes": "By how much pins and use keep more than the budget allows.",
     "overhead_bytes": "Manifests and databases, outside the budget.",
     "models": "Keys that a lookup answers.",
+    "partials": "Unfinished fetches whose bytes are kept.",
     "pins": "Pins in force.",
     "holds": "Models that the kernel says are held.",
     "uses": "Models that nobody holds and some process has open or mapped.",
@@ -114,6 +116,7 @@ class SnapshotCollector(Collector):
         yield from self._bytes()
         yield from self._evictions()
         yield from self._arrivals()
+        yield from self._fetches()
         yield self._times.family()
         yield _gauge(
             "in_use_detection",
@@ -192,6 +195,25 @@ class SnapshotCollector(Collector):
             "put_seconds",
             "From a put's request to its acknowledgement, of puts that published.",
             snapshot.put_seconds,
+        )
+
+    def _fetches(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        ended = CounterMetricFamily(
+            PREFIX + "fetches", "Fetches by how they ended.", labels=("origin", "result")
+        )
+        for labels, count in snapshot.fetches.items():
+            ended.add_metric(labels, count)
+        yield ended
+        yield _counters("fetch_bytes", "Bytes that origins sent.", "origin", snapshot.fetch_bytes)
+        yield _histogram(
+            "fetch_seconds",
+            "From a fetch's start to its end, of those that brought a model or found it here.",
+            snapshot.fetch_seconds,
+        )
+        yield _gauge("fetches_in_flight", "Fetches under way.", snapshot.fetches_in_flight)
+        yield _counter(
+            "fetch_joined", "Wishes that joined a fetch under way.", snapshot.fetch_joined
         )
 
 

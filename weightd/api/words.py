@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weightd import __version__
-from weightd.api.problems import holder_figures
+from weightd.api.problems import document, holder_figures
 from weightd.api.reading import prefers_text
+from weightd.cache.fetching.terms import FetchView
 from weightd.cache.records import Event, PinOutcome, PinView, Record, Snapshot, Verdict
 from weightd.model import Eviction
 from weightd.wire.times import rfc3339, rfc3339_or_none
@@ -112,6 +113,30 @@ def pin_view(view: PinView) -> dict[str, object]:
     }
 
 
+def fetch_words(view: FetchView) -> dict[str, object]:
+    return {
+        "id": view.id,
+        "key": str(view.key),
+        "state": view.state,
+        "source": view.source,
+        "sources": view.sources,
+        "revision": view.revision,
+        "bytes_done": view.bytes_done,
+        "bytes_total": view.bytes_total,
+        "bytes_reused": view.bytes_reused,
+        "rate": view.rate,
+        "eta": view.eta,
+        "callers": view.callers,
+        "attempts": view.attempts,
+        "created_at": rfc3339(view.created_at),
+        "started_at": rfc3339_or_none(view.started_at),
+        "ended_at": rfc3339_or_none(view.ended_at),
+        "retry_at": rfc3339_or_none(view.retry_at),
+        "problem": None if view.error is None else document(view.error),
+        "record": None if view.record is None else listed_record(view.record),
+    }
+
+
 def verdict_words(verdict: Verdict) -> dict[str, object]:
     return {
         "verdict": verdict.verdict,
@@ -156,7 +181,11 @@ def event_line(event: Event | None) -> bytes:
     if event is None:
         return b'{"type":"heartbeat"}\n'
     words = {"seq": event.seq, "type": event.type, "at": rfc3339(event.at)}
-    return to_json(words | event.data | words) + b"\n"
+    more = {
+        name: fetch_words(value) if isinstance(value, FetchView) else value
+        for name, value in event.data.items()
+    }
+    return to_json(words | more | words) + b"\n"
 
 
 def status_words(snapshot: Snapshot) -> dict[str, object]:
@@ -187,6 +216,9 @@ def status_words(snapshot: Snapshot) -> dict[str, object]:
         "retired_models": snapshot.retired_models,
         "arrivals": snapshot.arrivals,
         "waiting": snapshot.waiting,
+        "partials": snapshot.partials,
+        "parked_bytes": snapshot.parked_bytes,
+        "fetches_in_flight": snapshot.fetches_in_flight,
         "pins": snapshot.pins,
         "holds": snapshot.holds,
         "uses": snapshot.uses,

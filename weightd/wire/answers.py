@@ -215,12 +215,79 @@ class EvictionList(BaseModel):
     next: int | None = Field(description="What to give as `after` for the next page.")
 
 
+_JOB: dict[str, object] = {
+    "id": "5f0c9a1e7b3d2846",
+    "key": "meta-llama/Llama-3.1-70B",
+    "state": "downloading",
+    "source": "hf://meta-llama/Llama-3.1-70B",
+    "sources": ["hf://meta-llama/Llama-3.1-70B"],
+    "revision": "1d54af340dc8906a2d21146191a9c184c35e47bd",
+    "bytes_done": 84_000_000_000,
+    "bytes_total": 140_000_000_000,
+    "bytes_reused": 0,
+    "rate": 1_000_000_000.0,
+    "eta": 56.0,
+    "callers": 1,
+    "attempts": 0,
+    "created_at": "2026-03-01T12:00:00.000Z",
+    "started_at": "2026-03-01T12:00:00.010Z",
+    "ended_at": None,
+    "retry_at": None,
+    "problem": None,
+    "record": None,
+}
+
+
+class FetchShape(BaseModel, json_schema_extra={"examples": [_JOB]}):
+    """One fetch: a job that brings a model here, for everybody who asks for it."""
+
+    id: str
+    key: Named
+    state: Literal[
+        "queued",
+        "listing",
+        "waiting",
+        "downloading",
+        "publishing",
+        "done",
+        "failed",
+        "cancelled",
+    ] = Field(description="`waiting` is for room; the last three are ends.")
+    source: str = Field(description="The one in use, or tried last, without credentials.")
+    sources: list[str]
+    revision: str | None = Field(description="What the source resolved to.")
+    bytes_done: Size
+    bytes_total: int | None = Field(ge=0, description="Null before the source was listed.")
+    bytes_reused: Size = Field(description="Of those done, what was here before.")
+    rate: float = Field(ge=0, description="Bytes a second, of the last seconds.")
+    eta: float | None = Field(ge=0, description="Seconds to go at that rate.")
+    callers: Count = Field(description="How many wait for it.")
+    attempts: Count = Field(description="Failures of the origin one after another.")
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    retry_at: datetime | None = Field(description="Before this the origin is not asked again.")
+    problem: dict[str, object] | None = Field(description="The problem document it ended with.")
+    record: ListedModel | None = Field(description="The model as it came.")
+
+
+class FetchList(BaseModel, json_schema_extra={"examples": [{"fetches": [_JOB]}]}):
+    fetches: list[FetchShape]
+
+
 class EventShape(BaseModel, json_schema_extra={"examples": [{"type": "heartbeat"}]}):
     """One line of the stream; more fields come with the type."""
 
     type: str
     seq: int | None = None
     at: datetime | None = None
+
+
+class FetchEventShape(EventShape, json_schema_extra={"examples": [{"type": "heartbeat"}]}):
+    """One line of a fetch's stream: `progress`, and at last `end` with the outcome."""
+
+    outcome: Literal["done", "failed", "cancelled", "draining"] | None = None
+    job: FetchShape | None = None
 
 
 class InUseDetection(BaseModel):
@@ -238,7 +305,7 @@ class StatusShape(BaseModel):
     root: str
     started_at: datetime
     capacity_bytes: Size
-    used_bytes: Size = Field(description="On disk: resident, retired, written and doomed.")
+    used_bytes: Size = Field(description="On disk: resident, retired, written, parked and doomed.")
     resident_bytes: Size
     retired_bytes: Size
     reserved_bytes: Size
@@ -257,6 +324,9 @@ class StatusShape(BaseModel):
     retired_models: Count
     arrivals: Count
     waiting: Count
+    partials: Count = Field(description="Unfinished fetches whose bytes are kept.")
+    parked_bytes: Size = Field(description="What those occupy; the first to go for room.")
+    fetches_in_flight: Count
     pins: Count
     holds: Count
     uses: Count

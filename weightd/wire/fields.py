@@ -13,6 +13,7 @@ from weightd.model import (
     KEY_BYTES_MAX,
     KEY_SEGMENTS_MAX,
     file_path_fault,
+    parse_holder,
     parse_sha256,
 )
 
@@ -21,11 +22,14 @@ LIMIT_MAX: Final = 1000
 LIMIT_DEFAULT: Final = 100
 TTL_SECONDS_MAX: Final = 366 * 86400
 WAIT_SECONDS_MAX: Final = 3600
+SOURCES_MAX: Final = 16
+SOURCE_CHARACTERS_MAX: Final = 4096
 
 _SEGMENT: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _FILE_SEGMENT: Final = "[A-Za-z0-9_][A-Za-z0-9._-]{0,199}"
 KEY_PATTERN: Final = f"^{_SEGMENT}(/{_SEGMENT}){{0,{KEY_SEGMENTS_MAX - 1}}}(@{_SEGMENT})?$"
 HOLDER_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$"
+CREDENTIAL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 SHA256_PATTERN: Final = "^[0-9a-f]{64}$"
 
 KEY_SCHEMA: Final[dict[str, object]] = {
@@ -81,6 +85,32 @@ def _ttl(text: object) -> object:
     return seconds
 
 
+def _json_ttl(value: object) -> object:
+    """The same of JSON, where seconds are a number and true is none."""
+    if value is None or value == "forever":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("it is neither a number of seconds such as 3600 nor 'forever'")
+    if not 0 < value <= TTL_SECONDS_MAX:
+        raise ValueError(
+            f"it must be more than 0 and at most {TTL_SECONDS_MAX} seconds, or 'forever'"
+        )
+    return float(value)
+
+
+def _sources(value: object) -> object:
+    """One reference, or several in the order in which they are tried."""
+    sources = [value] if isinstance(value, str) else value
+    if not isinstance(sources, list) or not 1 <= len(sources) <= SOURCES_MAX:
+        raise ValueError(
+            f"it must be a reference such as 'hf://org/name', or a list of 1 to {SOURCES_MAX}"
+        )
+    for source in sources:
+        if not isinstance(source, str) or not 1 <= len(source) <= SOURCE_CHARACTERS_MAX:
+            raise ValueError(f"a reference is text of 1 to {SOURCE_CHARACTERS_MAX} characters")
+    return tuple(sources)
+
+
 def _file(path: str) -> str:
     fault = file_path_fault(path)
     if fault is not None:
@@ -129,6 +159,48 @@ Ttl: TypeAlias = Annotated[
         examples=[3600],
     ),
 ]
+
+JsonTtl: TypeAlias = Annotated[
+    float | Literal["forever"] | None,
+    BeforeValidator(_json_ttl),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": TTL_SECONDS_MAX},
+                {"const": "forever"},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+_SOURCE_SCHEMA: Final[dict[str, object]] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": SOURCE_CHARACTERS_MAX,
+}
+
+Sources: TypeAlias = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_sources),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _SOURCE_SCHEMA,
+                {
+                    "type": "array",
+                    "items": _SOURCE_SCHEMA,
+                    "minItems": 1,
+                    "maxItems": SOURCES_MAX,
+                },
+            ]
+        }
+    ),
+]
+
+CredentialName: TypeAlias = Annotated[str, Field(pattern=CREDENTIAL_PATTERN)]
+
+Holder: TypeAlias = Annotated[str, AfterValidator(parse_holder), WithJsonSchema(HOLDER_SCHEMA)]
 
 Sha256: TypeAlias = Annotated[
     str,

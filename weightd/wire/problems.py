@@ -94,6 +94,12 @@ class UnknownFileProblem(Problem):
     file: str
 
 
+class UnknownFetchProblem(Problem):
+    title_text: ClassVar[str] = "There is no such fetch"
+    code: Literal["unknown-fetch"]
+    job: str
+
+
 class MethodNotAllowedProblem(Problem):
     title_text: ClassVar[str] = "The route does not take that method"
     code: Literal["method-not-allowed"]
@@ -118,6 +124,21 @@ class PinnedProblem(Problem):
 class InUseProblem(Problem):
     title_text: ClassVar[str] = "The model is in use"
     code: Literal["in-use"]
+    key: str
+    reason: str
+
+
+class BusyProblem(Problem):
+    title_text: ClassVar[str] = "The key is on its way from another source"
+    code: Literal["busy"]
+    key: str
+    job: str = Field(description="The id of the fetch under way.")
+    source: str
+
+
+class FetchCancelledProblem(Problem):
+    title_text: ClassVar[str] = "The fetch was ended"
+    code: Literal["fetch-cancelled"]
     key: str
     reason: str
 
@@ -183,6 +204,32 @@ class IoErrorProblem(Problem):
     code: Literal["io-error"]
     call: str
     error: str
+
+
+class OriginFailedProblem(Problem):
+    """What the origin did; ``retryable`` says whether it can do better later."""
+
+    title_text: ClassVar[str] = "The origin failed"
+    code: Literal["origin-failed"]
+    source: str = Field(description="The reference, without credentials.")
+    words: str = Field(description="The origin's own, shortened.")
+    http_status: int | None
+
+
+class OriginChangedProblem(Problem):
+    title_text: ClassVar[str] = "The origin changed meanwhile"
+    code: Literal["origin-changed"]
+    source: str
+    words: str
+    http_status: int | None
+
+
+class OriginTimeoutProblem(Problem):
+    title_text: ClassVar[str] = "The origin does not answer in time"
+    code: Literal["origin-timeout"]
+    source: str
+    what: str
+    seconds: float
 
 
 class BlockedProblem(Problem):

@@ -7,12 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from weightd.wire.fields import (
     LIMIT_DEFAULT,
     Bytes,
+    CredentialName,
     FilePath,
+    Holder,
     JsonBytes,
+    JsonTtl,
     KeyText,
     Limit,
     Sequence,
     Sha256,
+    Sources,
     Ttl,
     WaitSeconds,
 )
@@ -79,4 +83,51 @@ class AdmissionRequest(Request):
     bytes: JsonBytes = Field(description="How large it would be.")
     key: KeyText | None = Field(
         None, description="Under which key, so that what it would replace counts as room."
+    )
+
+
+class FetchQuery(Request):
+    wait: WaitSeconds = Field(
+        0.0, description="Seconds to wait until the model is here, and for room for it."
+    )
+
+
+class FetchRequest(Request):
+    """A model to be here, and where it is from if it is not."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {"key": "org/my-model@v1", "source": "hf://org/my-model@v1"},
+                {
+                    "key": "org/my-model@v1",
+                    "source": ["https://mirror.example/my-model.json", "hf://org/my-model@v1"],
+                    "holder": "vllm-7f9c:1",
+                    "ttl": 3600,
+                },
+            ]
+        },
+    )
+
+    key: KeyText
+    source: Sources = Field(description="One reference, or mirrors in the order they are tried.")
+    digest: Sha256 | None = Field(
+        None, description="The content that it must be, whoever serves it: a record's `digest`."
+    )
+    holder: Holder | None = Field(None, description="Who pins it as soon as it is here.")
+    ttl: JsonTtl = Field(
+        None,
+        description=(
+            "Seconds until the holder's pin lapses unless it is renewed, or `forever`; "
+            "600 when it is left out."
+        ),
+    )
+    revalidate: bool = Field(
+        False, description="Ask the origin although the key is here: it may have changed there."
+    )
+    credential: CredentialName | None = Field(
+        None, description="Which of the daemon's `credentials` the origin is shown."
     )
