@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope
 
 from weightd.api.bodies import RequestBody
 from weightd.api.protocol import CONNECTION
+from weightd.errors import IncompleteBody
 
 Outcome = TypeVar("Outcome")
 
@@ -55,18 +56,40 @@ async def unless_gone(
     Nothing is evicted for a peer that stopped waiting; once the body flows its
     own end says the same.  Raises IncompleteBody.
     """
+    return await _unless(_gone(request), act, lambda: not body.begun, body.incomplete)
+
+
+async def while_there(request: Request, act: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Do ``act``, whose body has been read, but give it up when the peer goes.
+
+    Raises IncompleteBody, which nobody reads.
+    """
+    return await _unless(_gone(request), act, lambda: True, lambda: IncompleteBody(0, None))
+
+
+def _gone(request: Request) -> asyncio.Event | None:
+    """Set once the peer has gone; None where no connection of ours is under the request."""
     connection = request.scope.get("extensions", {}).get(CONNECTION)
-    if connection is None:
+    return None if connection is None else connection["gone"]
+
+
+async def _unless(
+    gone: asyncio.Event | None,
+    act: Coroutine[Any, Any, Outcome],
+    may_end: Callable[[], bool],
+    error: Callable[[], IncompleteBody],
+) -> Outcome:
+    if gone is None:
         return await act
     acting = asyncio.ensure_future(act)
-    leaving = asyncio.ensure_future(connection["gone"].wait())
+    leaving = asyncio.ensure_future(gone.wait())
     try:
         await asyncio.wait({acting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not acting.done() and not body.begun:
+        if not acting.done() and may_end():
             acting.cancel()
             await asyncio.wait({acting})
             if acting.cancelled():
-                raise body.incomplete()
+                raise error()
         return await acting
     finally:
         leaving.cancel()

@@ -32,10 +32,14 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "description": "Who pins, unique per replica: a pod's UID, or a host and a process.",
         "schema": HOLDER_SCHEMA,
     },
+    "fetch": {
+        "description": "The `id` of a fetch.",
+        "schema": {"type": "string", "minLength": 1, "examples": ["5f0c9a1e7b3d2846"]},
+    },
 }
 
 _RESPONSE_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "Location": ("Where the new model answers.", {"type": "string"}),
+    "Location": ("Where the new model, or the fetch, answers.", {"type": "string"}),
     "ETag": ("The file's sha256, in quotes.", {"type": "string"}),
     "Accept-Ranges": ("`bytes`.", {"type": "string"}),
     "Content-Range": ("Which bytes of how many.", {"type": "string"}),
@@ -202,7 +206,8 @@ def _refusal(codes: Mapping[str, type[WeightdError]]) -> dict[str, Any]:
             }
         },
     }
-    if any(error.retry_after is not None for error in codes.values()):
+    # The example's own, since some say it of the case and not of the class.
+    if any(EXAMPLES[error].retry_after is not None for error in codes.values()):
         refusal["headers"] = _response_headers(["Retry-After"])
     return refusal
 

@@ -24,7 +24,7 @@ async def put_pin(request: Request) -> Response:
     key = key_in_path(request)
     holder, query = settle(lambda: holder_in_path(request), lambda: read_query(request, PinQuery))
     forever = query.ttl == "forever"
-    with _admin_named(request):
+    with admin_named(request):
         outcome = await desk_of(request).cache.pin(
             holder,
             key,
@@ -40,7 +40,7 @@ async def put_pin(request: Request) -> Response:
 async def delete_pin(request: Request) -> Response:
     key = key_in_path(request)
     holder, _ = settle(lambda: holder_in_path(request), lambda: read_query(request, NoQuery))
-    with _admin_named(request):
+    with admin_named(request):
         await desk_of(request).cache.unpin(holder, key, peer_uid(request))
     return Response(status_code=204)
 
@@ -52,12 +52,13 @@ def peer_uid(request: Request) -> int | None:
 
 
 @contextmanager
-def _admin_named(request: Request) -> Iterator[None]:
-    """A pin that is another's is refused with the place of the door that would not ask."""
+def admin_named(request: Request) -> Iterator[None]:
+    """What only this door refuses is refused with the place of the one that would not."""
     try:
         yield
     except errors.Forbidden as error:
-        error.door = request.app.state.admin
+        if peer_uid(request) is not None:
+            error.door = request.app.state.admin
         raise
 
 
