@@ -415,7 +415,7 @@ class WeightCache:
             started_at=self._started_at,
             waiting=self._admission.waiting,
             partials=len(self._context.partials),
-            fetching=self._fetching.running,
+            fetching=0 if self._upkeep is None else self._fetching.running,
         )
 
     async def evictions(

@@ -73,7 +73,7 @@ async def take_snapshot(
         admission_wait_seconds=counters.admission_seconds.figures(),
         put_seconds=counters.put_seconds.figures(),
         partials=partials,
-        parked_bytes=0,
+        parked_bytes=usage.parked,
         fetches=dict(counters.fetches),
         fetch_bytes=dict(counters.fetch_bytes),
         fetch_seconds=counters.fetch_seconds.figures(),

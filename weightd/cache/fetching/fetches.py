@@ -84,8 +84,16 @@ class Fetches:
             return job, caller
         job = self._begin(key, terms)
         job.callers.append(caller)
-        await self._jobs.keep(job)
-        self._start_next()
+        try:
+            await self._jobs.keep(job)
+        except IoError as error:
+            log.warning("the fetch of %s is not written down: %s", job.key, error)
+        except asyncio.CancelledError:
+            caller.here = False
+            raise
+        finally:
+            # Also for a caller who has left: the job is there, and others may join it.
+            self.start_next()
         return job, caller
 
     def preload(self, key: Key, terms: FetchTerms, spare: frozenset[Key]) -> None:
@@ -94,7 +102,7 @@ class Fetches:
             return
         job = self._begin(key, terms)
         job.preload, job.spare = True, spare
-        self._start_next()
+        self.start_next()
 
     def _begin(self, key: Key, terms: FetchTerms) -> Job:
         if self._draining:
@@ -136,18 +144,11 @@ class Fetches:
 
         Raises what it failed with, or why the caller's pin could not be taken.
         """
-        loop = asyncio.get_running_loop()
         terms = caller.terms
-        until = loop.time() + (terms.wait or ANSWER_SECONDS)
+        until = asyncio.get_running_loop().time() + (terms.wait or ANSWER_SECONDS)
         try:
             while not job.ended:
-                if terms.wait == 0 and job.state in ("downloading", "publishing"):
-                    return
-                if terms.wait == 0 and job.state == "queued" and job not in self._running:
-                    return
-                left = until - loop.time()
-                if left <= 0 and job.state == "waiting":
-                    left += ROOM_SECONDS
+                left = self._left(job, terms, until)
                 if left <= 0:
                     return
                 await job.changed.wait(left)
@@ -161,6 +162,16 @@ class Fetches:
             actual = job.record.manifest.digest
             if actual != terms.digest:
                 raise DigestMismatch(expected=terms.digest, actual=actual, file=str(job.key))
+
+    def _left(self, job: Job, terms: FetchTerms, until: float) -> float:
+        """How many seconds more the caller waits for a job.  Raises Draining."""
+        queued = job.state == "queued" and job not in self._running
+        if terms.wait == 0 and (queued or job.state in ("downloading", "publishing")):
+            return 0.0
+        if self._draining:
+            raise Draining
+        left = until - asyncio.get_running_loop().time()
+        return left + ROOM_SECONDS if left <= 0 and job.state == "waiting" else left
 
     # -- Jobs ----------------------------------------------------------------------
 
@@ -198,9 +209,12 @@ class Fetches:
         job = self.of(id)
         for seq in itertools.count(1):
             job.asked_at = asyncio.get_running_loop().time()
-            type = "end" if job.ended else "progress"
-            yield Event(seq, type, self._context.clock.now(), {"job": job.view()})
-            if job.ended:
+            data: dict[str, object] = {"job": job.view()}
+            type = "end" if job.ended or self._draining else "progress"
+            if type == "end":
+                data["outcome"] = job.state if job.ended else "draining"
+            yield Event(seq, type, self._context.clock.now(), data)
+            if type == "end":
                 return
             while not await job.changed.wait(self._context.options.heartbeat):
                 yield None
@@ -209,7 +223,7 @@ class Fetches:
         """Go on with what an earlier run left; called once the cache is ready."""
         for job in self._jobs.newest_first():
             job.order = next(self._orders)
-        self._start_next()
+        self.start_next()
 
     def park(self) -> None:
         """Stop every job where it is, for the next start to go on."""
@@ -218,6 +232,15 @@ class Fetches:
             task.cancel()
         for job in self._jobs.newest_first():
             job.changed.notify()
+
+    def start_next(self) -> None:
+        """Start as many as may run: those waited for first, preloads last."""
+        while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
+            queued = [job for job in self._jobs.unended() if job not in self._running]
+            if not queued:
+                return
+            job = min(queued, key=lambda one: (one.preload, not one.waited_for, one.order))
+            self._running[job] = self._context.tasks.spawn(self._run(job), f"fetch {job.key}")
 
     async def tidy(self) -> None:
         """Forget what is over, give up what nobody wants.  Raises IoError."""
@@ -238,15 +261,6 @@ class Fetches:
 
     # -- Inside --------------------------------------------------------------------
 
-    def _start_next(self) -> None:
-        """Start as many as may run: those waited for first, preloads last."""
-        while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
-            queued = [job for job in self._jobs.unended() if job not in self._running]
-            if not queued:
-                return
-            job = min(queued, key=lambda one: (one.preload, not one.waited_for, one.order))
-            self._running[job] = self._context.tasks.spawn(self._run(job), f"fetch {job.key}")
-
     async def _run(self, job: Job) -> None:
         """One job to its end, whatever that is."""
         job.started_at = self._context.clock.now()
@@ -258,7 +272,7 @@ class Fetches:
         finally:
             del self._running[job]
             job.changed.notify()
-            self._start_next()
+            self.start_next()
 
     async def _ended_with(self, job: Job) -> WeightdError | None:
         """Run the job; what it failed with.  Parked, it is queued again."""

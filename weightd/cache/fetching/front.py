@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
-from weightd.cache.context import Context
+from weightd.cache.context import Context, Options
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.bandwidth import Bandwidth
 from weightd.cache.fetching.course import Course
 from weightd.cache.fetching.fetches import Fetches
-from weightd.cache.fetching.job import Caller, Job
+from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.preload import Preload
 from weightd.cache.fetching.shelf import Jobs
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms, FetchView, Wish
@@ -19,7 +19,7 @@ from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
 from weightd.cache.records import Event, Record
-from weightd.errors import InvalidRequest, NotResident
+from weightd.errors import Forbidden, InvalidRequest, NotResident
 from weightd.model import Key
 from weightd.origins import check_allowed, parse_reference
 from weightd.store import HistoryDatabase
@@ -71,6 +71,15 @@ class Fetching:
         await self._fetches.tidy()
         await self._preload.tidy()
 
+    def live_by(self, options: Options) -> None:
+        """Change bandwidth, trust, concurrency and how long partials are kept.
+
+        What has been opened already stays open.
+        """
+        self._context.options = options
+        self.bandwidth.set(options.fetch_bandwidth)
+        self._fetches.start_next()
+
     async def wish(self, wishes: Sequence[Wish]) -> None:
         """Replace the list of what is to be here."""
         await self._preload.wish(wishes)
@@ -91,16 +100,20 @@ class Fetching:
         if not job.ended:
             return FetchOutcome(None, job.view())
         self._context.counters.fetched_seconds.observe(self._context.clock.now() - wished)
-        return FetchOutcome(await self._record(job, caller), job.view())
+        return FetchOutcome(await self._record(job), job.view())
 
     async def _must_be_allowed(self, terms: FetchTerms) -> None:
         """Raise InvalidRequest or Forbidden for a source that is not to be asked."""
         if not terms.sources:
             raise InvalidRequest(what="source", reason="it names none")
+        trust = self._context.options.trust
+        if terms.uid is not None and not trust.allowed:
+            reason = "no origin is allowed here, since allow_origins lists none"
+            raise Forbidden(reason=reason, door="the admin socket")
         references = [parse_reference(source) for source in terms.sources]
         for reference in references:
             # A file:// may have to be resolved on a disk.
-            await self._context.workers.disk(check_allowed, reference, self._context.options.trust)
+            await self._context.workers.disk(check_allowed, reference, trust)
 
     async def _here(self, key: Key, terms: FetchTerms) -> Record | None:
         """What is here of what is wished, used and, for a holder, pinned; None for a miss."""
@@ -119,7 +132,7 @@ class Fetching:
             return None
         return outcome.record
 
-    async def _record(self, job: Job, caller: Caller) -> Record | None:
+    async def _record(self, job: Job) -> Record | None:
         """The model as it stands now, pins included; as it came when it is gone again."""
         record = job.record
         if record is None:

@@ -12,6 +12,7 @@ from weightd.cache.records import Record
 from weightd.cache.tasks import Signal
 from weightd.errors import WeightdError
 from weightd.model import Digest, Key
+from weightd.origins import parse_reference
 
 RATE_SECONDS: Final = 5.0
 """The rate shown is the mean over so many seconds."""
@@ -120,8 +121,8 @@ class Job:
         return FetchView(
             id=self.id,
             key=self.key,
-            sources=self.sources,
-            source=self.source,
+            sources=tuple(parse_reference(source).text for source in self.sources),
+            source=parse_reference(self.source).text,
             state=self.state,
             bytes_done=self.bytes_done,
             bytes_total=self.bytes_total,
