@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 from weightd.cache import WeightCache
 from weightd.daemon.logs import set_level
-from weightd.errors import IoError
+from weightd.daemon.terms import cache_options, wishes
+from weightd.errors import IoError, WeightdError
 from weightd.settings import Budget, Settings, SettingsError
 from weightd.settings.options import written
 
@@ -19,7 +20,22 @@ log = logging.getLogger(__name__)
 Read: TypeAlias = Callable[[], tuple[Settings, Budget]]
 """Reads flags, environment and file, as a start does.  Raises SettingsError."""
 
-CHANGEABLE: Final = frozenset({"capacity", "min_free", "log_level", "drain_timeout"})
+CHANGEABLE: Final = frozenset(
+    {
+        "capacity",
+        "min_free",
+        "log_level",
+        "drain_timeout",
+        "fetch_concurrency",
+        "fetch_bandwidth",
+        "partial_ttl",
+        "allow_origins",
+        "import_roots",
+        "ca_file",
+        "credentials",
+        "preload",
+    }
+)
 
 _CONFIG: Final = "config"
 """Where settings are read from is no setting to live by."""
@@ -64,7 +80,10 @@ class Reload:
         kept = {name: getattr(self.settings, name) for name in later}
         self.settings = settings.model_copy(update=kept)
         set_level(settings.log_level)
+        self._cache.fetching.live_by(cache_options(self.settings))
         await self._resize(budget)
+        if "preload" in changed:
+            await self._preload()
         for name, text in changed.items():
             log.info("SIGHUP: %s is %s%s", name, text, " after a restart" if name in later else "")
         if not changed:
@@ -82,6 +101,12 @@ class Reload:
             await self._cache.resize(budget.capacity, budget.min_free)
         except IoError as error:
             log.warning("SIGHUP: evicting down goes on later: %s", error)
+
+    async def _preload(self) -> None:
+        try:
+            await self._cache.fetching.wish(wishes(self.settings))
+        except WeightdError as error:
+            log.warning("SIGHUP: the preloads go on as they were: %s", error)
 
 
 def _differences(before: Settings, after: Settings) -> dict[str, str]:

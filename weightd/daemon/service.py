@@ -16,7 +16,7 @@ import uvloop
 
 from weightd.api import Desk, Limits, create_app, protocol_of
 from weightd.api import Door as DoorName
-from weightd.cache import Options, WeightCache
+from weightd.cache import WeightCache
 from weightd.cache.records import Snapshot
 from weightd.daemon.banner import Whereabouts, banner, notes
 from weightd.daemon.door import Door
@@ -27,6 +27,7 @@ from weightd.daemon.notify import notify
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
 from weightd.daemon.signals import Signals
+from weightd.daemon.terms import cache_options, wishes
 from weightd.errors import IoError, RootUnusable
 from weightd.failpoints import Reach, from_environment
 from weightd.settings import Budget, Listen, Settings, on_system_disk
@@ -70,7 +71,7 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             capacity=budget.capacity,
             min_free=budget.min_free,
             boot_id=_BOOT_ID.read_text().strip(),
-            options=_options(settings),
+            options=cache_options(settings),
             reach=reach,
         )
         reload = Reload(settings, budget, read, cache)
@@ -79,7 +80,7 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
             await life.enter_async_context(_answering(doors, signals.stop))
-            await _start(cache)
+            await _start(cache, settings)
             snapshot = await cache.snapshot()
             _announce(_whereabouts(settings, snapshot, places.listener), settings, announce)
             notify("READY=1")
@@ -90,17 +91,10 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
     log.info("stopped")
 
 
-def _options(settings: Settings) -> Options:
-    return Options(
-        transfers=settings.puts_limit,
-        policy=settings.policy,
-        orphan_grace=settings.orphan_grace,
-    )
-
-
-async def _start(cache: WeightCache) -> None:
+async def _start(cache: WeightCache, settings: Settings) -> None:
     try:
         await cache.start()
+        await cache.fetching.wish(wishes(settings))
     except (RootUnusable, IoError) as error:
         raise StartRefused(str(error)) from error
 

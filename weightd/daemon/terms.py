@@ -1,0 +1,34 @@
+"""The settings in the cache's words."""
+
+from __future__ import annotations
+
+from weightd.cache import Options, Wish
+from weightd.origins.contract import Trust
+from weightd.settings import Settings
+
+
+def cache_options(settings: Settings) -> Options:
+    """What the cache runs by."""
+    return Options(
+        transfers=settings.puts_limit,
+        policy=settings.policy,
+        orphan_grace=settings.orphan_grace,
+        fetch_concurrency=settings.fetch_concurrency,
+        fetch_bandwidth=settings.fetch_bandwidth,
+        partial_ttl=settings.partial_ttl,
+        trust=_trust(settings),
+    )
+
+
+def wishes(settings: Settings) -> tuple[Wish, ...]:
+    """What is to be here, in order."""
+    return tuple(Wish(one.key, one.sources, one.keep) for one in settings.preload)
+
+
+def _trust(settings: Settings) -> Trust:
+    return Trust(
+        allowed=settings.allow_origins or (),
+        import_roots=tuple(map(str, settings.import_roots)),
+        ca_file=None if settings.ca_file is None else str(settings.ca_file),
+        credentials=tuple((name, str(file)) for name, file in settings.credentials),
+    )
