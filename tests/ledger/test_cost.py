@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from weightd.ledger import Ledger, Room
+from weightd.ledger import Ledger, Parked, Room
 from weightd.model import Blob, GenerationId, Key
 
 SIZE = 10
@@ -25,6 +25,15 @@ def full(models: int) -> Ledger:
         ledger.load(id, blobs, retired=False, last_used=number, hits=0)
         if number < PINNED:
             ledger.mark_use(id, True)
+    return ledger
+
+
+def parked(models: int) -> Ledger:
+    """The same with as many unfinished arrivals besides."""
+    ledger = full(models)
+    ledger.resize(2 * ledger.capacity)
+    for number in range(models):
+        ledger.load_parked(Key(f"p{number}"), SIZE)
     return ledger
 
 
@@ -63,6 +72,30 @@ ACTS: dict[str, Callable[[Ledger], object]] = {
     "usage": lambda ledger: ledger.usage(),
     "leaving": lambda ledger: ledger.leaving(Key("m90")),
 }
+
+
+PARKED: dict[str, Callable[[Ledger], object]] = {
+    "reserve": reserve,
+    "resume": lambda ledger: ledger.reserve(Key("p0"), 3 * SIZE, resuming=oldest(ledger)),
+    "grow": lambda ledger: ledger.grow(ledger.reserve(Key("new"), SIZE), SIZE),
+    "park": lambda ledger: ledger.park(ledger.reserve(Key("new"), SIZE)),
+    "drop": lambda ledger: ledger.drop_parked(oldest(ledger)),
+    "drop over": lambda ledger: ledger.drop_over(ledger.capacity - 2 * SIZE),
+    "find a blob": lambda ledger: ledger.find_blob("s", 1),
+    "evict a holder": lambda ledger: ledger.evict(GenerationId(Key("m90"), "d")),
+    "usage": lambda ledger: ledger.usage(),
+}
+"""Every model has the same two contents as all others, which is the worst for an index."""
+
+
+def oldest(ledger: Ledger) -> Parked:
+    return next(ledger._partials.oldest_first())
+
+
+@pytest.mark.parametrize("name", PARKED)
+def test_an_act_on_what_is_parked_costs_the_same_among_many(name: str) -> None:
+    few, many = parked(100), parked(5_000)
+    assert calls_of(lambda: PARKED[name](many)) == calls_of(lambda: PARKED[name](few))
 
 
 @pytest.mark.parametrize("name", ACTS)

@@ -270,8 +270,8 @@ class Ledger(Holdings):
         if succession.replaced is not None:
             self.evicted([succession.replaced])
             gone.append(succession.replaced)
-        for doomed in gone:
-            self.freed(doomed)
+        for remains in (*gone, *(one.remains for one in reservation.dropped)):
+            self.freed(remains)
         return [doomed.id for doomed in gone]
 
     # -- Leaving ---------------------------------------------------------------
