@@ -128,10 +128,11 @@ class Admission:
         room = await self._context.settled_room()
         more = extra + spare
         try:
-            self._context.ledger.grow(reservation, more, room)
+            dropped = self._context.ledger.grow(reservation, more, room)
         except (Blocked, TooLarge, DiskFull):
             more = extra
-            self._context.ledger.grow(reservation, more, room)
+            dropped = self._context.ledger.grow(reservation, more, room)
+        self._evictions.give_up(dropped)
         await self.granted(reservation)
         return more
 
@@ -252,5 +253,5 @@ class Admission:
         )
         if need.resuming is not None:
             self._context.partials.resume(want.key, reservation)
-        self._evictions.drop_for(reservation)
+        self._evictions.give_up(reservation.dropped)
         return reservation

@@ -15,7 +15,7 @@ from typing import Final
 from weightd.cache.context import Context, Sighting
 from weightd.cache.tasks import Signal, completed
 from weightd.errors import InUse, IoError
-from weightd.ledger import Doomed, Remains, Reservation, Standing
+from weightd.ledger import Doomed, Dropped, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
 from weightd.store import Damaged, NoSpace, Parked, SeizeRefused, Use
 from weightd.store import Doomed as DoomedDirectory
@@ -213,9 +213,9 @@ class Evictions:
             self._context.changed.notify()
         return dropped is not None
 
-    def drop_for(self, reservation: Reservation) -> None:
-        """Give up the partials that the ledger named to make room for an arrival."""
-        for booked, remains in reservation.dropped:
+    def give_up(self, dropped: Iterable[Dropped]) -> None:
+        """Unlink the partials that the ledger named to make room."""
+        for booked, remains in dropped:
             stored = self._context.partials.dropped(booked)
             log.info("what was fetched of %s goes to make room", stored.key)
             self._context.tasks.spawn(self._drop(stored, remains), "drop partial")

@@ -105,13 +105,18 @@ class Trimming:
     async def _evict_down(self, reason: EvictionReason, short: int | None = None) -> None:
         """Name victims, some at a time, until ``short`` bytes went, or the budget holds.
 
-        Each round that fails marks one at least as used, so it ends.
+        What unfinished fetches left goes before any model.  Each round that
+        fails marks one at least as used, so it ends.
         """
         ledger = self._context.ledger
         evicted = 0
         while True:
             await self._context.nothing_settles()
             limit = ledger.capacity if short is None else ledger.promised - max(0, short)
+            dropped = ledger.drop_over(limit)
+            self._evictions.give_up(dropped)
+            if short is not None:
+                short -= sum(one.parked.bytes for one in dropped)
             named = ledger.over(limit, CHUNK)
             if not named:
                 break
