@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 LOOPS = {
     *("unlink", "lapse", "flush", "check", "sweep", "name", "hurry", "trim", "mark"),
-    *("let damaged go", "accept later"),
+    *("let damaged go", "accept later", "fetches"),
 }
 
 BLOCK = 4096
@@ -209,6 +209,26 @@ async def running(root: Path, capacity: int, **more: object) -> AsyncIterator[No
         await node.agree()
     finally:
         await node.close()
+
+
+async def leave_partial(root: Path, key: str, blocks: int, age: float) -> None:
+    """Make what a run that ended ``age`` seconds ago had of a file of twice the size."""
+    await asyncio.to_thread(_leave_partial, root, key, blocks, FakeClock().now() - age)
+
+
+def _leave_partial(root: Path, key: str, blocks: int, at: float) -> None:
+    with Store.open(root) as store:
+        ingest = store.begin(Key(key))
+        ingest.note(b"{}")
+        part = ingest.part(
+            "w", 2 * blocks * BLOCK, claim=lambda size: None, wrote=lambda size: None
+        )
+        part.write(0, memoryview(bytes_of(key, blocks * BLOCK)))
+        parked = ingest.park()
+    assert parked.bytes == blocks * BLOCK
+    place = root / "incoming" / parked.id
+    for path in (*place.rglob("*"), place):
+        os.utime(path, (at, at))
 
 
 def occupied(root: Path) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cache.doubles import Paused, bytes_of
-from tests.cache.node import STILL, Node, running, soon
+from tests.cache.node import BLOCK, STILL, Node, leave_partial, running, soon
 from weightd.cache import PutTerms
 from weightd.errors import Blocked, DiskFull, IoError, StateUnwritable
 from weightd.model import Key
@@ -136,6 +136,23 @@ async def test_others_that_fill_the_disk_cost_the_idlest_and_no_more(disk: Path)
         assert node.cache._context.counters.evictions["disk"] == 2
         await trim(node)
         assert node.resident() == ["c", "d", "e", "f"]
+
+
+async def test_what_unfinished_fetches_left_goes_before_any_model(disk: Path) -> None:
+    for name, age in (("younger", 100.0), ("older", 200.0)):
+        await leave_partial(disk / "root", name, 8 * MB // BLOCK, age)
+    async with running(disk / "root", BUDGET, min_free=MIN_FREE, options=QUICK) as node:
+        for name in "abcd":
+            await node.put(name, 8 * MB)
+        for taken, left, models in ((12, 1, "abcd"), (8, 0, "abcd"), (8, 0, "bcd")):
+            others_take(disk, taken * MB)
+            await trim(node)
+            await node.quiet()
+            assert free(disk) >= MIN_FREE
+            assert [str(one.stored.key) for one in node.cache._context.partials] == (
+                ["younger"] * left
+            )
+            assert node.resident() == list(models)
 
 
 async def test_what_was_freed_and_is_not_seen_yet_costs_nobody(

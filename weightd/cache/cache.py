@@ -161,7 +161,9 @@ class WeightCache:
             history,
         )
         await self._fetching.load()
-        for partial in report.parked:
+        for partial in sorted(report.parked, key=lambda one: one.at):
+            # Killed before the last one was out of the way, there may be two of a key.
+            self._evictions.drop_partial(partial.key)
             context.partials.load(partial)
         self._evictions.add_debris(report.debris)
         self._evictions.add_damaged(report.damaged)
