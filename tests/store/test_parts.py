@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.store.support import Claims, Ledger, du, manifest_of, names_in, tree_of
 from weightd.errors import DigestMismatch
 from weightd.model import FileEntry, Key
 from weightd.store import Ingest, Part, Store
+from weightd.store.progress import Progress
+from weightd.store.spans import Spans
 
 KEY = Key.parse("org/m@r1")
 CONTENT = os.urandom(3 << 20) + b"tail"
@@ -70,12 +77,16 @@ def test_what_is_parked_is_gone_on_with(root: Path) -> None:
         parked = ingest.park()
         assert ingest.settled
         assert ingest.abort() is None
-    assert (parked.key, parked.note, parked.paths) == (KEY, b'{"two": 2}', {"a/w", "whole"})
+    assert (parked.key, parked.note, parked.paths) == (
+        KEY,
+        b'{"two": 2}',
+        frozenset({"a/w", "whole"}),
+    )
     assert parked.bytes == ledger.written == du(root / "incoming" / parked.id / "m")
     with Store.open(root, boot="another") as store:
         report = store.scan()
         assert report.parked == [parked]
-        assert report.debris == report.models == []
+        assert not any((report.debris, report.models))
         with store.begin(KEY, resume=parked) as ingest:
             again = part_of(ingest, ledger, "whole", b"123")
             assert again.missing() == []
@@ -134,3 +145,32 @@ def test_wrong_content_is_given_up_and_can_come_again(store: Store) -> None:
         assert ledger.written == 0
         assert complete(part).sha256 == SHA256
     assert ledger.written == store.blocks(len(CONTENT))
+
+
+@given(st.data())
+def test_progress_that_was_tampered_with_claims_no_more(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as place, opened(Path(place)) as directory:
+        progress = Progress(directory, "boot")
+        truth = Spans()
+        for start in range(0, 4000, 400):
+            truth.add(start, start + 300)
+            progress.here("x", start, start + 300)
+        progress.close()
+        file = Path(place) / ".progress"
+        content = bytearray(file.read_bytes())
+        del content[data.draw(st.integers(0, len(content))) :]
+        for index in data.draw(st.lists(st.integers(0, max(0, len(content) - 1)), max_size=5)):
+            content[index : index + 1] = data.draw(st.binary(min_size=1, max_size=1))
+        file.write_bytes(content)
+        progress = Progress(directory, "boot")
+        assert all(truth.within(*span) == [span] for span in progress.of("x"))
+        progress.close()
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[int]:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -61,6 +61,8 @@ class Ingest:
         self._names = Names()
         self._parts: list[Part] = []
         self._linker = Linker(root)
+        self._unlinked: set[str] = set()
+        """Names that were taken for a link which could not be made."""
         self._noted = resume is not None
         self._settled = False
         self._buffer: memoryview | None = None
@@ -136,16 +138,23 @@ class Ingest:
         self._parts.append(part)
         return part
 
-    def link(self, entry: FileEntry, source: GenerationId, path: str) -> FileEntry:
+    def link(
+        self, entry: FileEntry, source: GenerationId, path: str, *, wrote: Wrote = untold
+    ) -> FileEntry:
         """Have the file that ``source`` has at ``path`` under the name of ``entry`` too.
 
-        Raises FileNotFoundError when it is not there any more as it was
-        published, or can have no further name; InvalidRequest, NoSpace, IoError.
+        What an earlier run left there goes, and ``wrote`` is told.  Raises
+        FileNotFoundError when it is not there any more as it was published, or
+        can have no further name: `part` may then have the file arrive.  Also
+        raises InvalidRequest, NoSpace, IoError.
         """
         self._take(entry.path)
         try:
+            if self._content.status(entry.path) is not None:
+                self._content.remove(entry.path, wrote=wrote)
             stamp = self._linker.link(self._content, entry, source, path)
         except FileNotFoundError:
+            self._unlinked.add(entry.path)
             raise
         except OSError as error:
             raise from_os(f"link of {entry.path}", error) from error
@@ -233,6 +242,9 @@ class Ingest:
     def _take(self, path: str) -> None:
         """Take a name, once.  Raises InvalidRequest."""
         self._must_be_open()
+        if path in self._unlinked:
+            self._unlinked.remove(path)
+            return
         fault = file_path_fault(path) or self._names.add_file(path)
         if fault is not None:
             raise InvalidRequest(what=f"file {path!r}", reason=fault)

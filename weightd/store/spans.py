@@ -65,6 +65,8 @@ class Spans:
 
     def within(self, start: int, stop: int) -> list[tuple[int, int]]:
         """What of a span is there."""
+        if start >= stop:
+            return []
         first = bisect_right(self._stops, start)
         last = bisect_left(self._starts, stop)
         return [
