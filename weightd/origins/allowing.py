@@ -1,0 +1,66 @@
+"""Which references the operator lets anybody fetch from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from weightd.errors import Forbidden
+from weightd.origins.addresses import refusal
+from weightd.origins.contract import Trust
+from weightd.origins.reference import Reference
+
+_OPERATOR: Final = "whoever runs this node"
+
+
+def check_allowed(reference: Reference, trust: Trust) -> None:
+    """Raise Forbidden for a source that the settings, or common sense, do not allow.
+
+    Links of a ``file://`` are resolved, so this may wait for a disk.
+    """
+    if trust.allowed and not any(begins_with(reference.text, one) for one in trust.allowed):
+        raise Forbidden(f"{reference} is not among the sources of allow_origins", _OPERATOR)
+    if reference.kind in ("http", "https"):
+        reason = refusal(urlsplit(reference.raw).hostname or "")
+        if reason is not None:
+            raise Forbidden(f"{reference} is not fetched from, since {reason}", _OPERATOR)
+    if reference.kind == "file" and not below_any(reference.path, trust.import_roots):
+        raise Forbidden(f"{reference} is not below any of import_roots", _OPERATOR)
+
+
+def begins_with(text: str, prefix: str) -> bool:
+    """Whether a reference is what an entry of the allow list names, or lies below it.
+
+    Only ``*`` at the end of an entry ends it within a word.
+
+    >>> begins_with("https://cdn.org/m", "https://cdn.org")
+    True
+    >>> begins_with("https://cdn.org.evil.net/m", "https://cdn.org")
+    False
+    >>> begins_with("hf://org/Llama-8B@main", "hf://org/Llama-*")
+    True
+    """
+    scheme, separator, rest = prefix.partition("://")
+    authority, slash, path = rest.partition("/")
+    if scheme.lower() in ("http", "https"):
+        authority = authority.lower()
+    entry = f"{scheme.lower()}{separator}{authority}{slash}{path}"
+    if entry.endswith("*"):
+        return text.startswith(entry[:-1])
+    if not text.startswith(entry):
+        return False
+    following = text[len(entry) : len(entry) + 1]
+    ends = "/?" if slash == "" else "/?@:"
+    return entry.endswith("/") or following == "" or following in ends
+
+
+def below_any(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path, its links resolved, is one of the directories or lies below one."""
+    found = os.path.realpath(path)
+    for root in roots:
+        directory = os.path.realpath(root)
+        if found == directory or found.startswith(directory.rstrip("/") + "/"):
+            return True
+    return False

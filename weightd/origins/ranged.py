@@ -1,0 +1,207 @@
+"""The bytes of one file over HTTP, from any offset on, and no others.
+
+A server may answer anything.  What is read here is what was asked for: the
+right range, of a body of the length that was listed, whose ETag is the one
+that was listed; all else is an error before a byte of it is handed on.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from weightd.errors import OriginChanged, OriginFailed
+from weightd.origins.client import Answer, HttpClient
+from weightd.origins.contract import RemoteFile, Stream
+from weightd.origins.speaking import speaking
+
+_CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
+DATED: Final = "Last-Modified: "
+"""How a validator begins that is a date, since the server gives no strong ETag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The range that is asked for; ``stop`` is None up to an end that nobody told."""
+
+    file: RemoteFile
+    start: int
+    stop: int | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is asked for without a Range, which every server can answer."""
+        return self.start == 0 and self.stop in (None, self.file.bytes)
+
+    def headers(self) -> dict[str, str]:
+        """Range, and the condition that it is still what was listed."""
+        headers = precondition(self.file.validator)
+        if not self.whole:
+            last = "" if self.stop is None else str(self.stop - 1)
+            headers["Range"] = f"bytes={self.start}-{last}"
+        return headers
+
+
+def open_ranged(
+    client: HttpClient,
+    url: str,
+    file: RemoteFile,
+    start: int,
+    stop: int | None,
+    check: Callable[[Answer], None] | None = None,
+) -> Stream:
+    """Ask for a range of a file; ``check`` may raise for what this kind of origin tells besides.
+
+    Raises OriginFailed, OriginTimeout or OriginChanged.
+    """
+    end = file.bytes if stop is None else stop
+    wanted = Wanted(file, start, end)
+    if end is not None and end <= start:
+        return Nothing()
+    answer = client.get(url, wanted.headers())
+    try:
+        if check is not None:
+            check(answer)
+        length = _length(client.source, answer, wanted)
+    except BaseException:
+        answer.close()
+        raise
+    return HttpStream(client, answer, file.path, length)
+
+
+def precondition(validator: str | None) -> dict[str, str]:
+    """The header under which a server answers 412 for anything but what was listed."""
+    if validator is None:
+        return {}
+    if validator.startswith(DATED):
+        return {"If-Unmodified-Since": validator.removeprefix(DATED)}
+    return {"If-Match": validator} if validator.startswith('"') else {}
+
+
+def _length(source: str, answer: Answer, wanted: Wanted) -> int | None:
+    """How many bytes to read of the answer's body; None up to its end.
+
+    Raises OriginFailed or OriginChanged for any answer but the one asked for.
+    """
+    file = wanted.file
+    if answer.status in (412, 416):
+        raise OriginChanged(source, f"{file.path} is another one", http_status=answer.status)
+    if answer.status not in (200, 206):
+        raise answer.failure()
+    encoding = answer.headers.get("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        words = f"{file.path}: it is sent encoded ({encoding[:20]}), which was not asked for"
+        raise OriginFailed(source, words, retryable=False)
+    _must_be_listed(source, answer, file)
+    if answer.status == 206:
+        return _part(source, answer, wanted)
+    if answer.length is not None and file.bytes not in (None, answer.length):
+        words = f"{file.path} has {answer.length} bytes, not {file.bytes}"
+        raise OriginChanged(source, words, http_status=200)
+    if wanted.start:
+        words = f"{file.path}: it gives no part of a file, only the whole"
+        raise OriginFailed(source, words, http_status=200, ranges=False)
+    return answer.length if wanted.stop is None else wanted.stop
+
+
+def _must_be_listed(source: str, answer: Answer, file: RemoteFile) -> None:
+    """Raise OriginChanged where a server that ignores conditions says that it is another one."""
+    if file.validator is None:
+        return
+    if file.validator.startswith(DATED):
+        told = answer.headers.get("Last-Modified")
+        same = told is None or DATED + told == file.validator
+    else:
+        told = answer.headers.get("ETag")
+        same = told is None or told.removeprefix("W/") == file.validator
+    if not same and precondition(file.validator):
+        words = f"{file.path} is another one, by its ETag or date"
+        raise OriginChanged(source, words, http_status=answer.status)
+
+
+def _part(source: str, answer: Answer, wanted: Wanted) -> int:
+    """The length of the part in a 206.  Raises OriginFailed or OriginChanged."""
+    file = wanted.file
+    told = answer.headers.get("Content-Range", "")
+    match = _CONTENT_RANGE.fullmatch(told.strip())
+    if match is None:
+        words = f"{file.path}: it gives a part and does not say which ({told[:60]!r})"
+        raise OriginFailed(source, words, http_status=206, retryable=False)
+    first, last, total = int(match[1]), int(match[2]), match[3]
+    if total != "*" and file.bytes not in (None, int(total)):
+        words = f"{file.path} has {total} bytes, not {file.bytes}"
+        raise OriginChanged(source, words, http_status=206)
+    asked = first == wanted.start and (wanted.stop is None or last < wanted.stop)
+    if not asked or answer.length not in (None, last - first + 1):
+        words = f"{file.path}: asked for bytes from {wanted.start} on, it gives {told[:60]!r}"
+        raise OriginFailed(source, words, http_status=206, retryable=False)
+    return last - first + 1 if wanted.stop is None else wanted.stop - wanted.start
+
+
+class HttpStream:
+    """The body of an answer, as far as it was asked for."""
+
+    def __init__(self, client: HttpClient, answer: Answer, path: str, length: int | None) -> None:
+        self._client = client
+        self._answer = answer
+        self._path = path
+        self._length = length
+        self._read = 0
+        self._changing = threading.Lock()
+        self._reading = False
+        self._closed = False
+
+    def readinto(self, buffer: memoryview) -> int:
+        """See `Stream.readinto`."""
+        with self._changing:
+            if self._closed:
+                raise OriginFailed(self._client.source, f"{self._path}: the stream was closed")
+            self._reading = True
+        try:
+            return self._some(buffer)
+        finally:
+            with self._changing:
+                self._reading = False
+                closed = self._closed
+            if closed:
+                self._answer.close()
+
+    def _some(self, buffer: memoryview) -> int:
+        if self._length is not None:
+            buffer = buffer[: self._length - self._read]
+        if len(buffer) == 0:
+            return 0
+        client = self._client
+        with speaking(client.source, f"{self._path}: reading on", client.patience.progress):
+            size = self._answer.readinto(buffer)
+        self._read += size
+        if size == 0 and self._length is not None:
+            words = f"{self._path}: it ended after {self._read} of {self._length} bytes"
+            raise OriginFailed(client.source, words)
+        return size
+
+    def close(self) -> None:
+        """See `Stream.close`."""
+        with self._changing:
+            if self._closed:
+                return
+            self._closed = True
+            reading = self._reading
+        if reading:
+            self._answer.cut()
+        else:
+            self._answer.close()
+
+
+class Nothing:
+    """No bytes, for which nobody is asked."""
+
+    def readinto(self, _buffer: memoryview) -> int:
+        """Nothing, at once."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
