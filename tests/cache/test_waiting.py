@@ -13,6 +13,7 @@ import pytest
 from tests.cache.doubles import Paused, Whole, bytes_of
 from tests.cache.node import BLOCK, STILL, Node, running, soon
 from weightd.cache import PutOutcome, PutTerms
+from weightd.cache.admission import Want
 from weightd.errors import Blocked, NotResident, TooLarge, TooMany
 from weightd.ledger import Reservation
 from weightd.model import Key
@@ -145,9 +146,9 @@ async def test_two_hundred_of_mixed_sizes_over_pins_that_come_and_go(root: Path)
         admitted: list[int] = []
         reserve = node.cache._admission._reserve
 
-        async def noting(key: Key, size: int) -> Reservation:
-            reservation = await reserve(key, size)
-            admitted.append(int(key.name.partition("-")[2]))
+        async def noting(want: Want) -> Reservation:
+            reservation = await reserve(want)
+            admitted.append(int(want.key.name.partition("-")[2]))
             return reservation
 
         node.cache._admission._reserve = noting  # type: ignore[method-assign]
