@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -62,6 +63,15 @@ def test_figures_are_the_attributes(kind: type[WeightdError]) -> None:
     error = example(kind)
     for name, figure in error.figures().items():
         assert getattr(error, name) == figure
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_copy_is_the_same_error_and_another_object(kind: type[WeightdError]) -> None:
+    error = example(kind)
+    copied = copy.copy(error)
+    assert (type(copied), copied.detail) == (kind, error.detail)
+    assert copied is not error
+    assert copied.figures() == error.figures()
 
 
 @pytest.mark.parametrize("kind", ALL)

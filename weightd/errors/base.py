@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, NamedTuple, Self
 
 
 class HolderFigures(NamedTuple):
@@ -35,6 +35,10 @@ class WeightdError(Exception):
 
     def __str__(self) -> str:
         return self.detail
+
+    def __copy__(self) -> Self:
+        """The same for another caller: an exception copies only what it was given by position."""
+        return replace(self)
 
 
 class RootUnusable(Exception):
