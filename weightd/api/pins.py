@@ -53,11 +53,11 @@ def peer_uid(request: Request) -> int | None:
 
 @contextmanager
 def admin_named(request: Request) -> Iterator[None]:
-    """What only this door refuses is refused with the place of the one that would not."""
+    """What only this door refuses is refused with the place of the admin socket."""
     try:
         yield
     except errors.Forbidden as error:
-        if peer_uid(request) is not None:
+        if error.door == errors.ADMIN_SOCKET:
             error.door = request.app.state.admin
         raise
 

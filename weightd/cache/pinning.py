@@ -18,7 +18,7 @@ from typing import Final
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PinOutcome, PinView
-from weightd.errors import Forbidden, StateUnwritable, TooMany
+from weightd.errors import ADMIN_SOCKET, Forbidden, StateUnwritable, TooMany
 from weightd.ledger import Pinning
 from weightd.model import Digest, GenerationId, Key, Pin
 from weightd.store import Damaged, PinDatabase
@@ -103,7 +103,7 @@ class Pins:
     def _must_own(self, holder: str, key: Key, uid: int) -> None:
         if any(pin.uid != uid for pin in self._context.ledger.held(holder, key)):
             raise Forbidden(
-                f"The pin of {holder} on {key} was not taken by uid {uid}", "the admin socket"
+                f"The pin of {holder} on {key} was not taken by uid {uid}", ADMIN_SOCKET
             )
 
     def _must_be_few(self, holder: str, key: Key, uid: int) -> None:

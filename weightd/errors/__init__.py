@@ -16,7 +16,7 @@ from weightd.errors.missing import GenerationGone, NotPinned, NotResident, Unkno
 from weightd.errors.origin import OriginChanged, OriginFailed, OriginTimeout
 from weightd.errors.request import DigestMismatch, InvalidArchive, InvalidKey, InvalidRequest
 from weightd.errors.room import Blocked, BlockedReason, DiskFull, TooLarge
-from weightd.errors.service import Draining, Forbidden, Starting, TooMany
+from weightd.errors.service import ADMIN_SOCKET, Draining, Forbidden, Starting, TooMany
 from weightd.errors.transfer import (
     FetchCancelled,
     IncompleteBody,
@@ -26,6 +26,7 @@ from weightd.errors.transfer import (
 )
 
 __all__ = [
+    "ADMIN_SOCKET",
     "Blocked",
     "BlockedReason",
     "Busy",

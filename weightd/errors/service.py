@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from weightd.errors.base import WeightdError
 
@@ -41,6 +41,10 @@ class TooMany(WeightdError):
     @property
     def detail(self) -> str:
         return f"There are already {self.limit} {self.what}, the limit. Try again soon."
+
+
+ADMIN_SOCKET: Final = "the admin socket"
+"""Stands for the door that asks for nobody; the edge puts in where that is."""
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
 from weightd.cache.records import Event, Record
-from weightd.errors import Forbidden, InvalidRequest, NotResident
+from weightd.errors import ADMIN_SOCKET, Forbidden, InvalidRequest, NotResident
 from weightd.model import Key
 from weightd.origins import check_allowed, parse_reference
 from weightd.store import HistoryDatabase
@@ -109,7 +109,7 @@ class Fetching:
         trust = self._context.options.trust
         if terms.uid is not None and not trust.allowed:
             reason = "no origin is allowed here, since allow_origins lists none"
-            raise Forbidden(reason=reason, door="the admin socket")
+            raise Forbidden(reason=reason, door=ADMIN_SOCKET)
         references = [parse_reference(source) for source in terms.sources]
         for reference in references:
             # A file:// may have to be resolved on a disk.
