@@ -59,6 +59,10 @@ def test_what_is_open_there() -> None:
         ("HEAD", "/v1/content/{key}"),
         ("PUT", "/v1/pins/{holder}/{key}"),
         ("DELETE", "/v1/pins/{holder}/{key}"),
+        ("POST", "/v1/fetch"),
+        ("GET", "/v1/fetches"),
+        ("GET", "/v1/fetches/{fetch}"),
+        ("GET", "/v1/fetches/{fetch}/events"),
         ("GET", "/v1/status"),
     }
 
