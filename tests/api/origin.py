@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,11 +101,31 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False
     origin: Origin
 
+    def __init__(self) -> None:
+        self._open: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End the connections on which nothing is asked any more."""
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it ended by itself
+
 
 @contextmanager
 def http_origin() -> Iterator[Origin]:
     """Serve until the context is left; bodies flow unless a test holds them."""
-    server = _Server(("127.0.0.1", 0), _Handler)
+    server = _Server()
     origin = Origin(f"http://127.0.0.1:{server.server_address[1]}")
     origin.flowing.set()
     server.origin = origin
@@ -116,4 +137,5 @@ def http_origin() -> Iterator[Origin]:
         origin.flowing.set()
         server.shutdown()
         serving.join(PATIENCE)
+        server.hang_up()
         server.server_close()

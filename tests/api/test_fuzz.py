@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.api.serving import answering, serving
+from weightd.cache import Options
+from weightd.origins.contract import Trust
 
 EXAMPLES = 8
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
@@ -17,10 +19,14 @@ SETTINGS = Path(__file__).with_name("schemathesis.toml")
 ENDLESS = "/v1/events"
 
 
+# Nothing is fetched from the network: only a port where nobody listens is allowed.
+NOWHERE = Options(trust=Trust(allowed=("http://127.0.0.1:1/",)))
+
+
 @pytest.mark.timeout(300)
 async def test_schemathesis_finds_nothing(root: Path, tmp_path: Path) -> None:
     async with (
-        serving(root, capacity=1_000_000_000) as served,
+        serving(root, capacity=1_000_000_000, options=NOWHERE) as served,
         answering(served.cache, served.desk, "admin", tcp=True) as address,
     ):
         url = str(address.client.base_url)

@@ -8,7 +8,9 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.api.origin import http_origin
 from tests.api.serving import BUDGET, Served
+from weightd.origins.contract import ORIGIN_KINDS
 
 SERIES = [
     'lookups_total{result="hit"}',
@@ -48,6 +50,20 @@ SERIES = [
     "refetched_bytes_total",
     "damaged_models_total",
     "expired_pins_total",
+    'acquire_seconds_count{result="fetched"}',
+    *(
+        f'fetches_total{{origin="{origin}",result="{result}"}}'
+        for origin in ORIGIN_KINDS
+        for result in ("fetched", "same", "failed", "cancelled")
+    ),
+    *(f'fetch_bytes_total{{origin="{origin}"}}' for origin in ORIGIN_KINDS),
+    "fetch_seconds_count",
+    'fetch_seconds_bucket{le="36000.0"}',
+    "fetches_in_flight",
+    "fetch_joined_total",
+    "parked_bytes",
+    "partials",
+    'request_seconds_count{method="POST",route="/v1/fetch",status="202"}',
     'request_seconds_count{method="GET",route="/v1/models/{key}",status="200"}',
     'request_seconds_count{method="PUT",route="/v1/pins/{holder}/{key}",status="201"}',
 ]
@@ -91,6 +107,25 @@ async def test_figures_move(served: Served) -> None:
     lookups = 'request_seconds_count{method="GET",route="/v1/models/{key}",status="%d"}'
     assert value(text, lookups % 200) == 1
     assert value(text, lookups % 404) == 1
+
+
+async def test_figures_of_fetches_move(served: Served) -> None:
+    with http_origin() as origin:
+        source = origin.file("m.bin", bytes(10_000))
+        asked = {"key": "m", "source": source}
+        for more in ({}, {"revalidate": True}, {}):
+            answer = await served.client.post("/v1/fetch?wait=30", json=asked | more)
+            assert answer.status_code == 200
+        asked = {"key": "n", "source": f"{origin.url}/absent.bin"}
+        await served.client.post("/v1/fetch?wait=30", json=asked)
+    text = await scrape(served)
+    for result, count in (("fetched", 1), ("same", 1), ("failed", 1), ("cancelled", 0)):
+        assert value(text, f'fetches_total{{origin="http",result="{result}"}}') == count, result
+    assert value(text, 'fetch_bytes_total{origin="http"}') == 10_000
+    assert value(text, "fetch_seconds_count") == 2
+    assert value(text, "fetches_in_flight") == 0
+    assert value(text, 'lookups_total{result="hit"}') == 1
+    assert value(text, 'acquire_seconds_count{result="fetched"}') == 2
 
 
 async def test_labels_do_not_grow_with_what_clients_send(served: Served) -> None:

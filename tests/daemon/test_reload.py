@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.origin import http_origin
 from tests.cache.node import BLOCK, running
 from weightd.daemon.reload import Reload
 from weightd.settings import Budget, Settings, SettingsError, load, resolve_budget
@@ -69,6 +70,46 @@ async def test_what_can_change_changes_and_the_rest_is_told(
         await reload.reload()
         assert "puts_limit is 3 after a restart" in caplog.text, "it still waits"
         assert "budget" not in caplog.text
+
+
+async def test_what_fetches_live_by_changes(
+    root: Path, reread: Rereader, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+        changes = {"allow_origins": "hf://org/", "fetch_bandwidth": "5MB", "fetch_concurrency": 2}
+        await asyncio.to_thread(partial(reread.write, capacity=100 * BLOCK, **changes))
+        caplog.set_level(logging.INFO)
+        await reload.reload()
+        options = node.cache._context.options
+        assert options.trust.allowed == ("hf://org/",)
+        assert (options.fetch_bandwidth, options.fetch_concurrency) == (5_000_000, 2)
+        assert "allow_origins is hf://org/\n" in caplog.text
+        assert "after a restart" not in caplog.text
+
+
+async def test_what_is_preloaded_changes(
+    root: Path, reread: Rereader, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with http_origin() as origin:
+        source = origin.file("m.bin", bytes(BLOCK))
+        async with running(root, 100 * BLOCK) as node:
+            reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+            config = tmp_path / "weightd.toml"
+            before = await asyncio.to_thread(config.read_text)
+            table = f'[[preload]]\nkey = "m"\nsource = "{source}"\nkeep = "forever"\n'
+            await asyncio.to_thread(config.write_text, before + table)
+            caplog.set_level(logging.INFO)
+            await reload.reload()
+            assert f"preload is m from {source} (kept forever)" in caplog.text
+            (job,) = node.cache.fetching.views()
+            async for event in node.cache.fetching.events(job.id):
+                assert event is None or event.type in ("progress", "end")
+            await node.cache.fetching.tidy()
+            assert [view.holder for view in node.cache.pins()] == ["weightd:preload"]
+            await asyncio.to_thread(config.write_text, before)
+            await reload.reload()
+            assert (node.cache.pins(), node.resident()) == ([], ["m"])
 
 
 async def test_settings_with_anything_wrong_change_nothing(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from weightd.errors import Forbidden
+from weightd.errors import Forbidden, OriginFailed
 from weightd.origins.addresses import refusal
 from weightd.origins.contract import Trust
 from weightd.origins.reference import Reference
@@ -28,6 +28,17 @@ def check_allowed(reference: Reference, trust: Trust) -> None:
             raise Forbidden(f"{reference} is not fetched from, since {reason}", _OPERATOR)
     if reference.kind == "file" and not below_any(reference.path, trust.import_roots):
         raise Forbidden(f"{reference} is not below any of import_roots", _OPERATOR)
+
+
+def check_endpoint(reference: Reference, url: str) -> None:
+    """Raise OriginFailed for the address of a service, set by the operator, that cannot be used."""
+    parts = urlsplit(url)
+    reason = refusal(parts.hostname or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        reason = "it is no http:// or https:// address without a password"
+    if reason is not None:
+        words = f"the endpoint that the environment or credential names cannot be used: {reason}"
+        raise OriginFailed(reference.text, words, retryable=False)
 
 
 def begins_with(text: str, prefix: str) -> bool:

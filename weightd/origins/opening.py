@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weightd.origins.allowing import check_allowed
 from weightd.origins.contract import Origin, Patience, Trust
-from weightd.origins.reference import Reference, invalid
+from weightd.origins.reference import Reference
 
 
 def open_origin(
@@ -21,8 +21,14 @@ def open_origin(
         from weightd.origins.shared import FileOrigin
 
         return FileOrigin(reference, trust)
+    if reference.kind == "hf":
+        from weightd.origins.hub import HubOrigin
+
+        return HubOrigin(reference, trust, patience, credential)
     if reference.kind in ("http", "https"):
         from weightd.origins.web import WebOrigin
 
         return WebOrigin(reference, trust, patience, credential)
-    raise invalid(f"{reference.kind}:// is not fetched from yet")
+    from weightd.origins.objects import ObjectsOrigin
+
+    return ObjectsOrigin(reference, trust, patience, credential)

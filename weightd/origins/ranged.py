@@ -163,11 +163,15 @@ class HttpStream:
         try:
             return self._some(buffer)
         finally:
-            with self._changing:
-                self._reading = False
-                closed = self._closed
-            if closed:
-                self._answer.close()
+            self._rest()
+
+    def _rest(self) -> None:
+        """The reader is out; it closes what was cut meanwhile."""
+        with self._changing:
+            self._reading = False
+            closed = self._closed
+        if closed:
+            self._answer.close()
 
     def _some(self, buffer: memoryview) -> int:
         if self._length is not None:
