@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -156,7 +156,7 @@ class HubOrigin:
             validator=sha256 or (blob if isinstance(blob, str) else commit),
         )
 
-    def _chosen(self, files: list[RemoteFile]) -> list[RemoteFile]:
+    def _chosen(self, files: Sequence[RemoteFile]) -> Sequence[RemoteFile]:
         """The files that the reference means, by their paths below its subfolder."""
         name = self._name
         named = [file for file in files if file.path == name.subfolder]
@@ -182,7 +182,7 @@ class HubOrigin:
         return OriginFailed(self._reference.text, words, retryable=False)
 
 
-def below(files: list[RemoteFile], subfolder: str) -> list[RemoteFile]:
+def below(files: Sequence[RemoteFile], subfolder: str) -> Sequence[RemoteFile]:
     """The files below a subfolder, with paths as they are below it."""
     if not subfolder:
         return files

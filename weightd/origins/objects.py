@@ -1,0 +1,250 @@
+"""``s3://``, ``gs://`` and ``az://``: the objects below a prefix, by obstore.
+
+The client is written in Rust and reads in threads of its own; an event loop
+waits for it here, since a read that a loop waits for can be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import re
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from weightd.errors import OriginChanged, OriginFailed, OriginTimeout, WeightdError
+from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
+from weightd.origins.loopthread import LoopThread
+from weightd.origins.objectstores import open_store
+from weightd.origins.query import matches
+from weightd.origins.ranged import Nothing
+from weightd.origins.reference import Reference, invalid
+from weightd.origins.revisions import revision_of
+from weightd.origins.speaking import printable, refused
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult, ObjectMeta
+
+CHUNK_BYTES: Final = 1 << 20
+_OBJECTS_MAX: Final = 100_000
+_STATUS: Final = re.compile(r"status code: ([0-9]{3})")
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
+# The query of an address may be its signature.
+_QUERY: Final = re.compile(r"\?\S*")
+_SLACK_SECONDS: Final = 5.0
+"""The client's own bounds come first; this is for where it has none, as in looking up a name."""
+
+_LISTING_SECONDS: Final = 600.0
+
+Told = TypeVar("Told")
+
+
+class ObjectsOrigin:
+    """See `weightd.origins.contract.Origin`."""
+
+    def __init__(
+        self, reference: Reference, trust: Trust, patience: Patience, credential: str | None
+    ) -> None:
+        self.kind: OriginKind = reference.kind
+        self._reference = reference
+        self.source = reference.text
+        self._patience = patience
+        self._store = open_store(reference, trust, patience, credential)
+        self._thread = LoopThread(f"{reference.kind} client")
+
+    def list(self) -> Listing:
+        """See `Origin.list`."""
+        found = self.wait(self._objects(), "its listing", _LISTING_SECONDS)
+        prefix = self._reference.path + "/"
+        allow, ignore = self._reference.option("allow"), self._reference.option("ignore")
+        if not found:
+            return self._one()
+        chosen = [
+            _file(meta, path)
+            for meta in _without_markers(found, prefix)
+            if matches(path := meta["path"].removeprefix(prefix), allow, ignore)
+        ]
+        if not chosen:
+            if allow or ignore:
+                raise invalid(f"the patterns of {self._reference} leave none of its objects")
+            raise self.refused("there is no object below it")
+        files = tuple(sorted(chosen, key=lambda file: file.path))
+        return Listing(files, revision_of(files))
+
+    def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
+        """See `Origin.open`."""
+        size = file.bytes or 0
+        end = size if stop is None else stop
+        if end <= start:
+            return Nothing()
+        result = self.wait(self._get(file, start, end), file.path)
+        meta = result.meta
+        if meta["size"] != size or (file.validator and meta["e_tag"] != file.validator):
+            raise OriginChanged(self._reference.text, f"{file.path} is another one")
+        if tuple(result.range) != (start, end):
+            words = f"{file.path}: asked for bytes {start}-{end}, it gives {result.range}"
+            raise self.refused(words)
+        body = aiter(result.stream(min_chunk_size=CHUNK_BYTES))
+        return ObjectStream(self, file, body, end - start)
+
+    def close(self) -> None:
+        """See `Origin.close`."""
+        self._thread.close()
+
+    async def _objects(self) -> Sequence[ObjectMeta]:
+        import obstore
+
+        found: list[ObjectMeta] = []
+        async for page in obstore.list(self._store, self._reference.path):
+            found += page
+            if len(found) > _OBJECTS_MAX:
+                raise ValueError(f"there are more than {_OBJECTS_MAX} objects below it")
+        return found
+
+    async def _head(self) -> ObjectMeta | None:
+        import obstore
+
+        try:
+            return await obstore.head_async(self._store, self._reference.path)
+        except FileNotFoundError:
+            return None
+
+    async def _get(self, file: RemoteFile, start: int, end: int) -> GetResult:
+        import obstore
+
+        options: GetOptions = {"range": (start, end)}
+        if file.validator is not None:
+            options["if_match"] = file.validator
+        return await obstore.get_async(self._store, file.location, options=options)
+
+    def _one(self) -> Listing:
+        """The listing of a reference that names one object."""
+        meta = self.wait(self._head(), "looking for it")
+        if meta is None:
+            raise self.refused("there is no object of this name, nor any below it")
+        file = _file(meta, self._reference.path.rpartition("/")[2])
+        return Listing((file,), revision_of((file,)))
+
+    # -- Waiting for the client --------------------------------------------------------
+
+    def begin(self, work: Coroutine[Any, Any, Told]) -> concurrent.futures.Future[Told]:
+        """Have the client do it.  Raises OriginFailed once the origin is closed."""
+        try:
+            return self._thread.submit(work)
+        except RuntimeError:
+            raise OriginFailed(self._reference.text, "the origin was closed") from None
+
+    def wait(self, work: Coroutine[Any, Any, Told], what: str, seconds: float = 0.0) -> Told:
+        """Have the client do it, and wait.  Raises as `finish`."""
+        return self.finish(self.begin(work), what, seconds)
+
+    def finish(
+        self, future: concurrent.futures.Future[Told], what: str, seconds: float = 0.0
+    ) -> Told:
+        """What the client did.  Raises OriginFailed, OriginTimeout or OriginChanged."""
+        from obstore.exceptions import BaseError
+
+        bound = seconds or self._patience.connect + self._patience.progress + _SLACK_SECONDS
+        try:
+            return future.result(bound)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise OriginTimeout(self._reference.text, what, bound) from None
+        except (asyncio.CancelledError, concurrent.futures.CancelledError):
+            words = f"{what}: the stream was closed"
+            raise OriginFailed(self._reference.text, words) from None
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failure(what, error) from None
+
+    def _failure(self, what: str, error: Exception) -> WeightdError:
+        """What the client says, in as many words as are the store's own."""
+        source, text = self._reference.text, str(error)
+        kind = type(error).__name__
+        if kind == "PreconditionError":
+            return OriginChanged(source, f"{what} is another one", http_status=412)
+        status = _STATUS.search(text)
+        if status is None and "timed out" in text.lower():
+            return OriginTimeout(source, what, self._patience.progress)
+        words = [f"{what}:"]
+        words += [match[1] for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
+        if status is not None:
+            return refused(source, int(status[1]), " ".join(words), None)
+        said = _QUERY.sub("?…", text.partition("\n")[0])
+        retryable = not isinstance(error, FileNotFoundError | PermissionError | ValueError)
+        return OriginFailed(source, printable(f"{what}: {said}"), retryable=retryable)
+
+    def refused(self, words: str) -> OriginFailed:
+        """What trying again does not help."""
+        return OriginFailed(self._reference.text, words, retryable=False)
+
+
+class ObjectStream:
+    """The body of one object's range, in the client's own pieces."""
+
+    def __init__(
+        self, origin: ObjectsOrigin, file: RemoteFile, body: AsyncIterator[bytes], length: int
+    ) -> None:
+        self._origin = origin
+        self._file = file
+        self._body = body
+        self._left = length
+        self._piece = memoryview(b"")
+        self._changing = threading.Lock()
+        self._waiting: concurrent.futures.Future[bytes | None] | None = None
+        self._closed = False
+
+    def readinto(self, buffer: memoryview) -> int:
+        """See `Stream.readinto`."""
+        if self._left <= 0 or not len(buffer):
+            return 0
+        if not len(self._piece):
+            piece = self._next()
+            if piece is None:
+                words = f"{self._file.path}: it ended {self._left} bytes before its end"
+                raise OriginFailed(self._origin.source, words)
+            self._piece = memoryview(piece)
+        size = min(len(buffer), len(self._piece), self._left)
+        buffer[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
+        self._left -= size
+        return size
+
+    def _next(self) -> bytes | None:
+        with self._changing:
+            if self._closed:
+                words = f"{self._file.path}: the stream was closed"
+                raise OriginFailed(self._origin.source, words)
+            self._waiting = waiting = self._origin.begin(_next_of(self._body))
+        return self._origin.finish(waiting, self._file.path)
+
+    def close(self) -> None:
+        """See `Stream.close`."""
+        with self._changing:
+            self._closed = True
+            waiting = self._waiting
+        if waiting is not None:
+            waiting.cancel()
+
+
+async def _next_of(body: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(body, None)
+
+
+def _file(meta: ObjectMeta, path: str) -> RemoteFile:
+    return RemoteFile(path, meta["size"], meta["path"], validator=meta["e_tag"])
+
+
+def _without_markers(found: Iterable[ObjectMeta], prefix: str) -> Iterator[ObjectMeta]:
+    """The objects that are files: consoles put empty ones where a directory would stand."""
+    found = list(found)
+    directories = {prefix.rstrip("/")}
+    for meta in found:
+        path = meta["path"]
+        while "/" in path:
+            path = path.rpartition("/")[0]
+            directories.add(path)
+    for meta in found:
+        if meta["size"] or meta["path"] not in directories:
+            yield meta
