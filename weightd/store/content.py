@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from contextlib import ExitStack
 from typing import Final
 
 from weightd.model import Key
@@ -30,18 +31,18 @@ class Content:
         self._changing = threading.Lock()
         self._progress: Progress | None = None
         self._made: set[str] = set()
-        self._generation = os.open(id, tree.DIRECTORY_FLAGS, dir_fd=root.incoming)
-        try:
+        with ExitStack() as undo:
+            self._generation = os.open(id, tree.DIRECTORY_FLAGS, dir_fd=root.incoming)
+            undo.callback(os.close, self._generation)
             if found:
                 self._tidy()
             if not (found and tree.exists(name, self._generation)):
                 os.mkdir(name, _FILLING_MODE, dir_fd=self._generation)
             self.descriptor = os.open(name, tree.DIRECTORY_FLAGS, dir_fd=self._generation)
-        except OSError:
-            os.close(self._generation)
-            raise
-        if found:
-            self._open_up(self.descriptor, "")
+            undo.callback(os.close, self.descriptor)
+            if found:
+                self._open_up(self.descriptor, "")
+            undo.pop_all()
 
     def close(self) -> None:
         """Let every descriptor go."""

@@ -67,6 +67,7 @@ class Part:
         self._told = Spans()
         self._before = 0
         """The blocks that the part had when it was found; they are counted already."""
+        self._exists = False
         self._unflushed = 0
         self._way_flushed = False
         self._descriptor: int | None = None
@@ -136,22 +137,23 @@ class Part:
         self._follower = Follower(self.path)
         with reported(f"truncation of {self.path}"):
             with self._changing:
-                gone = max(self._before, self._told.total)
+                told = max(self._before, self._told.total)
+                counted = max(self._before, self._claimed.total)
                 # Counted until they are gone.
-                self._before = gone
+                self._before = counted
                 for spans in (self._taken, self._here, self._claimed, self._told):
                     spans.clear()
                 self._content.progress().forget(self.path)
             self._root.reach("part.forgotten")
-            if gone:
+            if counted:
                 descriptor, _ = self._opened()
                 os.ftruncate(descriptor, 0)
                 os.ftruncate(descriptor, self.bytes)
                 self._pace = ScatteredWriteBack(descriptor)
         self._before, self._unflushed, self._failed = 0, 0, None
-        if gone:
-            self._content.counted(-gone)
-            self._wrote(-gone)
+        self._content.counted(-counted)
+        if told:
+            self._wrote(-told)
 
     def flush(self) -> None:
         """Bring what is here to stable storage, and write that down.  Raises NoSpace, IoError."""
@@ -204,6 +206,7 @@ class Part:
             for spans in (self._claimed, self._told):
                 spans.add(*self._blocks(start, stop))
         self._before = tree.occupied(status, self._root.block)
+        self._exists = True
 
     def _is_ours(self, status: os.stat_result) -> bool:
         regular = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
@@ -221,7 +224,7 @@ class Part:
             return self._descriptor, self._pace
 
     def _open(self) -> int:
-        if self._here:
+        if self._exists:
             return self._content.reopen(self.path)
         descriptor = self._content.create(self.path)
         try:
@@ -230,6 +233,7 @@ class Part:
         except OSError:
             os.close(descriptor)
             raise
+        self._exists = True
         return descriptor
 
     def _take(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -244,6 +248,8 @@ class Part:
         try:
             if growth:
                 self._claim(growth)
+                # Also of a write that fails half way something is on the disk.
+                self._content.counted(growth)
             claimed = True
         finally:
             if not claimed:
@@ -272,7 +278,6 @@ class Part:
             ready, descriptor = self._here.reach(0), self._descriptor
         self._root.reach("part.written")
         if growth:
-            self._content.counted(growth)
             self._wrote(growth)
         if descriptor is not None:
             self._follower.reached(descriptor, ready)

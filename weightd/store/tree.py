@@ -90,7 +90,12 @@ def open_regular(top: int, path: str, *, checked: bool = False) -> int | None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return None
         raise
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    if regular:
         return descriptor
     os.close(descriptor)
     return None
