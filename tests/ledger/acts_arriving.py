@@ -49,10 +49,19 @@ class Arriving(Leaving):
     # -- Arrivals ------------------------------------------------------------------
 
     @precondition(lambda self: self.may_reserve)
-    @rule(key=keys, size=st.integers(1, 50), links=st.lists(some, max_size=2), free=st.booleans())
-    def put(self, key: Key, size: int, links: list[int], free: bool) -> None:
-        """From the promise to the publication, with nothing in between."""
-        arrival = self.reserve_for(key, size, None, links)
+    @rule(
+        key=keys,
+        size=st.integers(1, 50),
+        links=st.lists(some, max_size=2),
+        free=st.booleans(),
+        stop=st.one_of(st.none(), st.floats(0, 1)),
+    )
+    def put(self, key: Key, size: int, links: list[int], free: bool, stop: float | None) -> None:
+        """From the promise to the publication, with nothing in between, or it stops half way.
+
+        What stopped before is gone on with.
+        """
+        arrival = self.reserve_for(key, size, None, links, self.parked_of(key))
         if arrival is None:
             return
         for place, (_, named_for) in enumerate(self.seizures):
@@ -60,8 +69,13 @@ class Arriving(Leaving):
                 self.evict_seizure(place)
         while free and self.doomed:
             self.free_some(0, None)
+        while free and self.debris:
+            self.clean_up()
         self.grant_to(*arrival)
-        if arrival[1].granted == arrival[1].bytes:
+        if stop is not None:
+            self.write_to(*arrival, stop)
+            self.park_it(*arrival)
+        elif arrival[1].granted == arrival[1].bytes:
             self.commit_to(*arrival, files=1, shares=True)
 
     @rule(key=keys, size=sizes, room=rooms)
@@ -81,9 +95,9 @@ class Arriving(Leaving):
         assert snapshot(self.ledger) == before
 
     @precondition(lambda self: self.may_reserve)
-    @rule(key=keys, size=sizes, room=rooms, links=st.lists(some, max_size=3))
-    def reserve(self, key: Key, size: int, room: Room | None, links: list[int]) -> None:
-        self.reserve_for(key, size, room, links)
+    @rule(key=keys, size=sizes, room=rooms, links=st.lists(some, max_size=3), anew=st.booleans())
+    def reserve(self, key: Key, size: int, room: Room | None, links: list[int], anew: bool) -> None:
+        self.reserve_for(key, size, room, links, None if anew else self.parked_of(key))
 
     def reserve_for(
         self,
@@ -142,7 +156,9 @@ class Arriving(Leaving):
     @precondition(lambda self: self.arrivals)
     @rule(number=some, share=st.floats(0, 1))
     def write(self, number: int, share: float) -> None:
-        reservation, promise = self.arrivals[number % len(self.arrivals)]
+        self.write_to(*self.arrivals[number % len(self.arrivals)], share)
+
+    def write_to(self, reservation: Reservation, promise: Promise, share: float) -> None:
         promise.written = max(promise.written, math.floor(promise.granted * share))
         reservation.written = promise.written
 
@@ -191,6 +207,15 @@ class Arriving(Leaving):
         self.named(succession.left, left)
         with self.refused(IllegalMove):
             self.ledger.commit(reservation, digest, blobs, self.now)
+
+    def park_it(self, reservation: Reservation, promise: Promise) -> None:
+        self.arrivals.remove((reservation, promise))
+        parked = self.ledger.park(reservation)
+        assert (parked.key, parked.bytes) == (promise.key, promise.written)
+        self.parked.append((parked, self.naive.park(promise)))
+
+    def parked_of(self, key: Key) -> tuple[Parked, Left] | None:
+        return next((pair for pair in self.parked if pair[0].key == key), None)
 
     def succeeded(self, retired: Generation | None, expected: Copy | None) -> None:
         assert (retired is None) == (expected is None)

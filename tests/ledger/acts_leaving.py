@@ -117,6 +117,9 @@ class Leaving(Caller):
     @precondition(lambda self: self.debris)
     @rule()
     def clean_up_debris(self) -> None:
+        self.clean_up()
+
+    def clean_up(self) -> None:
         remains = self.debris.pop()
         self.naive.debris -= remains.bytes
         self.ledger.freed(remains)

@@ -25,10 +25,7 @@ class Parking(Arriving):
         reservation, promise = self.arrivals[number % len(self.arrivals)]
         if self.careful and not self.settled(reservation):
             return
-        self.arrivals.remove((reservation, promise))
-        parked = self.ledger.park(reservation)
-        assert (parked.key, parked.bytes) == (promise.key, promise.written)
-        self.parked.append((parked, self.naive.park(promise)))
+        self.park_it(reservation, promise)
         for act in (self.ledger.park, self.ledger.grant):
             with self.refused(IllegalMove):
                 act(reservation)

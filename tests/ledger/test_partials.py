@@ -68,6 +68,17 @@ def test_who_needs_its_room_writes_when_its_bytes_are_gone(node: Node, half: Par
     assert (node.ledger.usage().doomed, node.ledger.given_back) == (0, 60)
 
 
+def test_what_is_parked_is_on_the_disk_beside_what_may_be_written(node: Node, half: Parked) -> None:
+    debris = node.ledger.debris(30)
+    arrival = node.ledger.reserve(NEW, 40)
+    assert arrival.dropped == ()
+    assert not node.ledger.grant(arrival), "200 resident, 60 parked and 30 debris are here"
+    node.ledger.freed(debris, 29)
+    assert not node.ledger.grant(arrival)
+    node.ledger.freed(debris)
+    assert node.ledger.grant(arrival)
+
+
 def test_to_go_on_takes_the_rest_only(node: Node, half: Parked) -> None:
     arrival = node.ledger.reserve(HALF, 80, resuming=half)
     assert (arrival.bytes, arrival.granted, arrival.written) == (80, 60, 60)
