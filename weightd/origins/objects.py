@@ -81,7 +81,7 @@ class ObjectsOrigin:
             return Nothing()
         result = self.wait(self._get(file, start, end), file.path)
         meta = result.meta
-        if meta["size"] != size or (file.validator and meta["e_tag"] != file.validator):
+        if meta["size"] != size or file.validator not in (None, _quoted(meta["e_tag"])):
             raise OriginChanged(self._reference.text, f"{file.path} is another one")
         if tuple(result.range) != (start, end):
             words = f"{file.path}: asked for bytes {start}-{end}, it gives {result.range}"
@@ -197,27 +197,31 @@ class ObjectStream:
 
     def readinto(self, buffer: memoryview) -> int:
         """See `Stream.readinto`."""
+        if self._closed:
+            raise self._was_closed()
         if self._left <= 0 or not len(buffer):
             return 0
         if not len(self._piece):
-            piece = self._next()
-            if piece is None:
-                words = f"{self._file.path}: it ended {self._left} bytes before its end"
-                raise OriginFailed(self._origin.source, words)
-            self._piece = memoryview(piece)
+            self._piece = memoryview(self._next())
         size = min(len(buffer), len(self._piece), self._left)
         buffer[:size] = self._piece[:size]
         self._piece = self._piece[size:]
         self._left -= size
         return size
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> bytes:
         with self._changing:
             if self._closed:
-                words = f"{self._file.path}: the stream was closed"
-                raise OriginFailed(self._origin.source, words)
+                raise self._was_closed()
             self._waiting = waiting = self._origin.begin(_next_of(self._body))
-        return self._origin.finish(waiting, self._file.path)
+        piece = self._origin.finish(waiting, self._file.path)
+        if not piece:
+            words = f"{self._file.path}: it ended {self._left} bytes before its end"
+            raise OriginFailed(self._origin.source, words)
+        return piece
+
+    def _was_closed(self) -> OriginFailed:
+        return OriginFailed(self._origin.source, f"{self._file.path}: the stream was closed")
 
     def close(self) -> None:
         """See `Stream.close`."""
@@ -233,7 +237,12 @@ async def _next_of(body: AsyncIterator[bytes]) -> bytes | None:
 
 
 def _file(meta: ObjectMeta, path: str) -> RemoteFile:
-    return RemoteFile(path, meta["size"], meta["path"], validator=meta["e_tag"])
+    return RemoteFile(path, meta["size"], meta["path"], validator=_quoted(meta["e_tag"]))
+
+
+def _quoted(etag: str | None) -> str | None:
+    """An ETag as a condition says it; some stores list it without its quotes."""
+    return etag if etag is None or etag.endswith('"') else f'"{etag}"'
 
 
 def _without_markers(found: Iterable[ObjectMeta], prefix: str) -> Iterator[ObjectMeta]:

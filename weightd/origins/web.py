@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from weightd.errors import OriginFailed
+from weightd.errors import OriginChanged, OriginFailed
 from weightd.origins.client import Answer, Credential, HttpClient, target_of
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.credentials import as_header, read_credential
@@ -35,6 +35,7 @@ class WebOrigin:
         self.kind: OriginKind = reference.kind
         self._reference = reference
         self._trust = trust
+        self._seen: dict[str, str] = {}
         self._client = HttpClient(
             reference.text,
             patience,
@@ -44,19 +45,36 @@ class WebOrigin:
 
     def list(self) -> Listing:
         """See `Origin.list`."""
+        self._seen.clear()
         if self._reference.path.endswith(".json"):
             return self._listing()
         return one_file(self._one())
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
         """See `Origin.open`."""
-        return open_ranged(
-            self._client, file.location or self._reference.raw, file, start, stop, self._explained
-        )
+
+        def check(answer: Answer) -> None:
+            self._explained(answer)
+            self._must_be_one(file, answer)
+
+        url = file.location or self._reference.raw
+        return open_ranged(self._client, url, file, start, stop, check)
 
     def close(self) -> None:
         """See `Origin.close`."""
         self._client.close()
+
+    def _must_be_one(self, file: RemoteFile, answer: Answer) -> None:
+        """Raise OriginChanged where two reads of a file would not give parts of the same one.
+
+        For a listing, which tells nothing that the answers' ETags could be compared with.
+        """
+        etag = answer.headers.get("ETag")
+        if file.validator is not None or etag is None or answer.status not in (200, 206):
+            return
+        if self._seen.setdefault(file.location, etag) != etag:
+            words = f"{file.path} is another one than a moment ago, by its ETag"
+            raise OriginChanged(self._reference.text, words, http_status=answer.status)
 
     def _explained(self, answer: Answer) -> None:
         """Say whose credential it was that did not do."""

@@ -1,0 +1,82 @@
+"""nginx: a static file server with ranges, one without, and one with a certificate."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.origins.servers.ports import end, free_ports, wait_until_it_listens
+
+_CONFIG = """
+daemon off; master_process off; worker_processes 1; pid {base}/nginx.pid;
+error_log {base}/error.log;
+events {{ worker_connections 256; }}
+http {{
+  log_format one '$request_method $uri $status $http_range $body_bytes_sent';
+  access_log {base}/access.log one;
+  client_body_temp_path {base}/1; proxy_temp_path {base}/2; fastcgi_temp_path {base}/3;
+  uwsgi_temp_path {base}/4; scgi_temp_path {base}/5;
+  sendfile on; tcp_nopush on;
+  server {{ listen 127.0.0.1:{port}; root {root}; }}
+  server {{ listen 127.0.0.1:{whole}; root {root}; max_ranges 0; }}
+  {tls}
+}}
+"""
+_TLS = """
+  server {{ listen 127.0.0.1:{port} ssl; root {root};
+    ssl_certificate {certificate}; ssl_certificate_key {key}; }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Nginx:
+    """A running server and the directory it serves."""
+
+    root: Path
+    log: Path
+    port: int
+    whole_port: int
+    tls_port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def without_ranges(self) -> str:
+        """The same files from a server that gives whole ones only."""
+        return f"http://127.0.0.1:{self.whole_port}"
+
+    @property
+    def https(self) -> str:
+        return f"https://localhost:{self.tls_port}"
+
+
+@contextmanager
+def running_nginx(base: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[Nginx]:
+    """``certificate`` is a certificate for localhost and its key."""
+    root = base / "served"
+    root.mkdir(parents=True)
+    # Its worker runs as whom it likes.
+    for directory in (base, root):
+        directory.chmod(0o755)
+    port, whole, tls = free_ports(3)
+    secured = ""
+    if certificate is not None:
+        secured = _TLS.format(port=tls, root=root, certificate=certificate[0], key=certificate[1])
+    config = base / "nginx.conf"
+    config.write_text(_CONFIG.format(base=base, root=root, port=port, whole=whole, tls=secured))
+    process = subprocess.Popen(
+        ["nginx", "-e", f"{base}/error.log", "-c", config],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until_it_listens(port, process)
+        yield Nginx(root, base / "access.log", port, whole, tls)
+    finally:
+        end(process)
