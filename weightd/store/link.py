@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from weightd.model import FileEntry, GenerationId
@@ -34,20 +37,31 @@ class Linker:
         if (published.bytes, published.sha256) != (entry.bytes, entry.sha256):
             raise FileNotFoundError(f"{path} of {source.key} is of other content")
         parent, _, name = f"{source.key.last_segment}/{path}".rpartition("/")
-        try:
-            with tree.opened_below(
-                self._root.models, f"{layout.generation_name(source)}/{parent}"
-            ) as directory:
+        with self._directory(source, parent) as directory:
+            try:
                 status = content.link(directory, name, entry.path)
-        except OSError as error:
-            if error.errno in _UNABLE:
-                raise FileNotFoundError(f"{path} of {source.key}: {error.strerror}") from error
-            raise
+            except OSError as error:
+                if error.errno in _UNABLE:
+                    raise FileNotFoundError(f"{path}: {error.strerror}") from error
+                raise
         fault = check.fault(published, stamp, status)
         if fault is not None:
             content.unlink(entry.path)
             raise FileNotFoundError(fault)
         return Stamp.of(status)
+
+    @contextmanager
+    def _directory(self, source: GenerationId, path: str) -> Iterator[int]:
+        try:
+            descriptor = tree.open_below(
+                self._root.models, f"{layout.generation_name(source)}/{path}", tree.DIRECTORY_FLAGS
+            )
+        except NotADirectoryError as error:
+            raise FileNotFoundError(f"{path} of {source.key} is no directory") from error
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _published(self, source: GenerationId, path: str) -> tuple[FileEntry, Stamp]:
         if source not in self._files:
