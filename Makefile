@@ -30,7 +30,8 @@ test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint and at 100 random 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		bash curl mount prometheus strace tar util-linux
+		bash curl mount nginx-light npm openssl prometheus strace tar util-linux
+	npm install --global --silent azurite
 
 check: $(VENV)/.made  ## Lint, types and floors
 	$(BIN)/ruff check .

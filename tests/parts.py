@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from typing import Final
 
 _PACKAGES: Final = {
@@ -26,7 +27,7 @@ def missing(part: str) -> str | None:
     """Say what is missing and how to get it, or None when ``part`` is here.
 
     A part is a name in the table of packages, ``root`` (the tests run as root),
-    or a program on the search path.
+    or a program.
     """
     if part == "root":
         return None if os.geteuid() == 0 else "needs to run as root"
@@ -34,9 +35,14 @@ def missing(part: str) -> str | None:
         if _is_installed(_PACKAGES[part]):
             return None
         return f"needs the Python package {_PACKAGES[part]}: delete .venv and run make test"
-    if shutil.which(part) is not None:
+    if program(part) is not None:
         return None
     return f"needs the program {part}: run make test-deps"
+
+
+def program(name: str) -> str | None:
+    """Where a program is: on the search path, or come with a Python package."""
+    return shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
 
 
 def _is_installed(package: str) -> bool:

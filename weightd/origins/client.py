@@ -25,7 +25,7 @@ from weightd import __version__
 from weightd.errors import OriginFailed, OriginTimeout
 from weightd.origins.contract import Patience
 from weightd.origins.reference import DEFAULT_PORTS, web_authority
-from weightd.origins.speaking import WORDS_MAX, Refused, printable, refused, speaking
+from weightd.origins.speaking import WORDS_MAX, Refused, hushed, printable, refused, speaking
 from weightd.origins.wire import Target, Wire, dial
 
 REDIRECTS_MAX: Final = 5
@@ -72,6 +72,14 @@ class HttpClient:
         self._idle: dict[Target, list[Wire]] = {}
         self._live: set[Wire] = set()
         self._closed = False
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What a server was sent and may repeat."""
+        if self.credential is None:
+            return ()
+        value = self.credential.header[1]
+        return value, value.rpartition(" ")[2]
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Ask for a body.  The answer must be closed."""
@@ -314,6 +322,7 @@ class Answer:
             if content == "text/plain":
                 words = self._short_words()
         self.discard()
+        words = hushed(words, self._client.secrets)
         return refused(self._client.source, self.status, words, self.headers.get("Retry-After"))
 
     def _short_words(self) -> str:

@@ -21,7 +21,7 @@ from weightd.origins.query import matches
 from weightd.origins.ranged import Nothing
 from weightd.origins.reference import Reference, invalid
 from weightd.origins.revisions import revision_of
-from weightd.origins.speaking import printable, refused
+from weightd.origins.speaking import hushed, printable, refused
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ObjectMeta
@@ -31,8 +31,6 @@ _OBJECTS_MAX: Final = 100_000
 _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
-# The query of an address may be its signature.
-_QUERY: Final = re.compile(r"\?\S*")
 _SLACK_SECONDS: Final = 5.0
 """The client's own bounds come first; this is for where it has none, as in looking up a name."""
 
@@ -171,7 +169,7 @@ class ObjectsOrigin:
         words += [match[1] for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
         if status is not None:
             return refused(source, int(status[1]), " ".join(words), None)
-        said = _QUERY.sub("?…", text.partition("\n")[0])
+        said = hushed(text.partition("\n")[0])
         retryable = not isinstance(error, FileNotFoundError | PermissionError | ValueError)
         return OriginFailed(source, printable(f"{what}: {said}"), retryable=retryable)
 

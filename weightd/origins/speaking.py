@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
@@ -22,6 +22,7 @@ WORDS_MAX: Final = 300
 RETRY_AFTER_MAX: Final = 3600
 
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
+_QUERY: Final = re.compile(r"\?[^\s\"'<>]+")
 _LATER: Final = frozenset({408, 421, 425, 429})
 """Refusals of a request that may be taken another time; so are all of 500 and above."""
 
@@ -46,6 +47,17 @@ def printable(text: str, most: int = WORDS_MAX) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
+def hushed(text: str, secrets: Iterable[str] = ()) -> str:
+    """Somebody else's words without what they may repeat: a query, which may sign, or a secret.
+
+    >>> hushed("no access to /m?sig=1 by hf_x", ["hf_x"])
+    'no access to /m?… by ***'
+    """
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return _QUERY.sub("?…", text)
+
+
 @contextmanager
 def speaking(source: str, what: str, seconds: float) -> Iterator[None]:
     """Turn whatever a connection raises into OriginFailed or OriginTimeout."""
@@ -63,8 +75,9 @@ def speaking(source: str, what: str, seconds: float) -> Iterator[None]:
         retryable = error.errno not in _UNKNOWN_NAME
         raise OriginFailed(source, words, retryable=retryable) from None
     except (HTTPException, ValueError) as error:
-        words = f"its answer cannot be understood ({type(error).__name__}: {error})"
-        raise OriginFailed(source, printable(words)) from None
+        # Not what it said, which may be what it was sent.
+        words = f"its answer cannot be understood ({type(error).__name__})"
+        raise OriginFailed(source, words) from None
     except ConnectionAbortedError:
         raise OriginFailed(source, "the connection was closed from here") from None
     except OSError as error:

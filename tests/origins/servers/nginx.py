@@ -27,6 +27,7 @@ http {{
 """
 _TLS = """
   server {{ listen 127.0.0.1:{port} ssl; root {root};
+    location /to-http/ {{ return 302 http://localhost/; }}
     ssl_certificate {certificate}; ssl_certificate_key {key}; }}
 """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.origins.servers.ports import free_ports, wait_until_it_listens
+from tests.parts import program
 
 ACCESS_KEY: Final = "AKIDEXAMPLE"
 SECRET_KEY: Final = "seaweed-secret-that-nobody-may-see"
@@ -51,7 +52,8 @@ def running_seaweed(base: Path) -> Iterator[Seaweed]:
     port = ports[2 * _SERVICES.index("s3")]
     process = subprocess.Popen(
         [
-            "weed", "mini", f"-dir={base}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", *named,
+            program("weed") or "weed", "mini", f"-dir={base}", "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1", *named,
             f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false",
             "-admin.ui=false", "-master.telemetry=false",
         ],
