@@ -172,6 +172,9 @@ class HeldWorkers:
     ) -> asyncio.Future[Any]:
         return self._inner.transfer(self._held(call), *args, **kwargs)
 
+    def fetch(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.fetch(self._held(call), *args, **kwargs)
+
     def unlink(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.unlink(call, *args, **kwargs)
 

@@ -290,6 +290,11 @@ class Fetches:
                 return None
             counters.fetches[kind, "cancelled"] += 1
             return FetchCancelled(key=str(job.key), reason=job.cancelled)
+        except Exception:
+            # It must end all the same: a job that has not is begun again at once.
+            log.exception("the fetch of %s failed; this is a bug", job.key)
+            counters.fetches[kind, "failed"] += 1
+            return IoError(call=f"the fetch of {job.key}", error="weightd's log has the traceback")
         counters.fetches[parse_reference(job.source).kind, result] += 1
         counters.fetch_seconds.observe(self._context.clock.now() - (job.started_at or 0.0))
         job.state = "done"
