@@ -35,8 +35,10 @@ class HubName:
     def parse(cls, text: str) -> Self:
         """Read what follows ``hf://``.  Raises InvalidRequest."""
         organisation, _, rest = text.partition("/")
+        if not organisation:
+            raise _invalid(f"'' is no name; {_FORM}")
         named, rest = _name_and_rest(rest)
-        if organisation and not rest and not named:
+        if not rest and not named:
             named, organisation = organisation, ""
         name, revision, quantisation = _parts(named)
         for segment in (organisation, name) if organisation else (name,):

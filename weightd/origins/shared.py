@@ -7,6 +7,7 @@ directory for a link between the question and the reading.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -17,10 +18,14 @@ from weightd.errors import OriginChanged, OriginFailed
 from weightd.origins.allowing import below_any
 from weightd.origins.contract import Listing, OriginKind, RemoteFile, Stream, Trust
 from weightd.origins.query import matches
-from weightd.origins.reference import Reference
+from weightd.origins.reference import Reference, invalid
 from weightd.origins.revisions import revision_of
 
 _FILES_MAX: Final = 100_000
+_PASSING: Final = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""What the system says of a disk or a network that may be well again; the rest stays so."""
 
 
 class FileOrigin:
@@ -38,8 +43,10 @@ class FileOrigin:
             files = sorted(self._files(), key=lambda file: file.path)
         except OSError as error:
             raise self._failed(error) from None
+        if not files and self._reference.options:
+            raise invalid(f"the patterns of {self._reference} leave none of its files")
         if not files:
-            raise OriginFailed(self._reference.text, "there is no file in it", retryable=False)
+            raise self._refused("there is no file in it")
         return Listing(tuple(files), revision_of(files))
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
@@ -108,9 +115,8 @@ class FileOrigin:
         return OriginFailed(self._reference.text, words, retryable=False)
 
     def _failed(self, error: OSError) -> OriginFailed:
-        gone = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
         words = f"{error.filename or 'reading'}: {error.strerror}"
-        return OriginFailed(self._reference.text, words, retryable=not gone)
+        return OriginFailed(self._reference.text, words, retryable=error.errno in _PASSING)
 
 
 class FileStream:
