@@ -1,4 +1,4 @@
-"""What nobody foresaw, and a history that cannot be written: a fetch ends, or goes on, all the same."""
+"""What nobody foresaw ends a fetch; a history that cannot be written does not."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""The settings of fetches in a daemon: whom a replica may have asked, and what is preloaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.api.origin import http_origin
+from tests.system.daemon import Answer, Client, Daemon, running
+
+
+def fetch(client: Client, key: str, source: str) -> Answer:
+    asked = json.dumps({"key": key, "source": source}).encode()
+    return client.call("POST", "/v1/fetch?wait=30", asked)
+
+
+def ended(daemon: Daemon) -> Any:
+    """The one fetch there is, once it has ended."""
+    (job,) = daemon.client.get("/v1/fetches")["fetches"]
+    told = daemon.client.call("GET", f"/v1/fetches/{job['id']}/events").body.splitlines()
+    return json.loads(told[-1])["job"]
+
+
+def test_the_replica_socket_fetches_what_is_allowed_and_nothing_else(root: Path) -> None:
+    replicas = root.parent / "replica.sock"
+    with http_origin() as origin:
+        allowed = origin.file("a/m.bin", bytes(10_000))
+        other = origin.file("b/m.bin", bytes(10_000))
+        options = ["--replica-socket", str(replicas), "--allow-origins", f"{origin.url}/a/"]
+        with running(root, capacity=10_000_000, options=options) as daemon:
+            replica = Client(replicas)
+            assert fetch(replica, "m", allowed).status == 200
+            for client in (replica, daemon.client):
+                assert fetch(client, "n", other).status == 403
+        assert origin.bodies("b/m.bin") == 0
+
+
+def test_a_shared_filesystem_only_where_the_operator_says(root: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    for name in ("open", "closed"):
+        (shared / name).mkdir(parents=True)
+        (shared / name / "weights").write_bytes(bytes(5000))
+    options = ["--import-roots", str(shared / "open")]
+    with running(root, capacity=10_000_000, options=options) as daemon:
+        assert fetch(daemon.client, "m", f"file://{shared}/open").status == 200
+        assert fetch(daemon.client, "n", f"file://{shared}/closed").status == 403
+        assert fetch(daemon.client, "n", f"file://{shared}/open/../closed").status == 400
+
+
+def test_what_the_settings_list_is_there_after_a_start_and_stays(
+    root: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "weightd.toml"
+    with http_origin() as origin:
+        source = origin.file("m.bin", bytes(10_000))
+        config.write_text(f'[[preload]]\nkey = "m"\nsource = "{source}"\nkeep = "forever"\n')
+        options = ["--config", str(config)]
+        with running(root, capacity=10_000_000, options=options) as daemon:
+            job = ended(daemon)
+            assert (job["key"], job["state"]) == ("m", "done"), job["problem"]
+            assert daemon.stop() == 0
+        with running(root, capacity=10_000_000, options=options) as daemon:
+            assert [one["key"] for one in daemon.client.get("/v1/models")["models"]] == ["m"]
+            (pin,) = daemon.client.get("/v1/pins")["pins"]
+            assert (pin["holder"], pin["forever"]) == ("weightd:preload", True)
+        assert origin.bodies("m.bin") == 1
