@@ -58,6 +58,7 @@ ELSEWHERE = {name for name in NAMES if name.startswith("part.")} | {
     "ingest.noted",
     "ingest.linked",
     "ingest.parked",
+    "publish.tidied",
 }
 # The passes through each name that are worth dying at: in the first publication, in the second.
 DEATHS = [

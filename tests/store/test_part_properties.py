@@ -6,16 +6,18 @@ import hashlib
 import random
 import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.store.support import Ledger, du, manifest_of
 from weightd.model import FileEntry, Key
-from weightd.store import Part, Store
+from weightd.store import Part, Store, follower, pace, part
 from weightd.store.spans import Spans
 
 KEY = Key("m")
@@ -32,6 +34,16 @@ def pieces(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]]]:
     spans += [(start, stop) for start, stop in draw(st.lists(over, max_size=4))]
     content = random.Random(draw(st.integers(0, 99))).randbytes(size)
     return content, draw(st.permutations(spans))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_steps() -> Iterator[None]:
+    """Let the hashing thread, the write-back and the flushes begin within so few bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follower, "BEGIN_BYTES", 1000)
+        patch.setattr(pace, "WINDOW", 5000)
+        patch.setattr(part, "FLUSH_BYTES", 7000)
+        yield
 
 
 class Arrival:

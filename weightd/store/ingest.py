@@ -223,6 +223,11 @@ class Ingest:
             self._content.close()
 
     @property
+    def resumable(self) -> bool:
+        """Whether there is anything by which it could be gone on with."""
+        return self._noted or bool(self._parts)
+
+    @property
     def settled(self) -> bool:
         return self._settled
 

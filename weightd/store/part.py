@@ -112,6 +112,7 @@ class Part:
         Raises DigestMismatch, NoSpace, IoError.  After a mismatch, and after a
         failed write-back, nothing of the part is here, and it can be written again.
         """
+        self._must_be_open()
         if self._here.total != self.bytes:
             raise ValueError(f"{self.bytes - self._here.total} bytes of {self.path} are missing")
         with reported(f"write to {self.path}"):
@@ -133,6 +134,7 @@ class Part:
 
     def discard(self) -> None:
         """Give up what is here of the file; it is to be written again.  Raises IoError."""
+        self._must_be_open()
         self._follower.stop()
         self._follower = Follower(self.path)
         with reported(f"truncation of {self.path}"):
@@ -215,9 +217,7 @@ class Part:
     def _opened(self) -> tuple[int, ScatteredWriteBack]:
         """The file, opened or made when it is first needed.  Raises OSError."""
         with self._changing:
-            if self._closed:
-                # Its descriptor may be another's by now.
-                raise RuntimeError(f"{self.path} was closed already")
+            self._must_be_open()
             if self._descriptor is None or self._pace is None:
                 self._descriptor = self._open()
                 self._pace = ScatteredWriteBack(self._descriptor)
@@ -310,6 +310,11 @@ class Part:
             self._written_back(os.fsync, descriptor)
             self._content.progress().flushed(self.path, self._here)
             return Stamp.of(os.fstat(descriptor))
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            # Its descriptor may be another's by now.
+            raise RuntimeError(f"{self.path} was closed already")
 
     def _must_be_sound(self) -> None:
         if self._failed is not None:

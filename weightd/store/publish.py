@@ -51,7 +51,8 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
             os.fsync(generation)
         root.reach("publish.manifest-flushed")
         _appear(root, ingest.id, name)
-    _leave_behind(root, name)
+    if ingest.resumable:
+        _leave_behind(root, name)
     ingest.settle()
     return record.blobs(root.block)
 
