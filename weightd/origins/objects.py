@@ -25,9 +25,11 @@ from weightd.origins.speaking import hushed, printable, refused
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ObjectMeta
+    from obstore.store import ObjectStore
 
 CHUNK_BYTES: Final = 1 << 20
 _OBJECTS_MAX: Final = 100_000
+_TIMED_OUT: Final = re.compile(r"timed ?out", re.IGNORECASE)
 _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
@@ -49,7 +51,7 @@ class ObjectsOrigin:
         self._reference = reference
         self.source = reference.text
         self._patience = patience
-        self._store = open_store(reference, trust, patience, credential)
+        self._store: ObjectStore | None = open_store(reference, trust, patience, credential)
         self._thread = LoopThread(f"{reference.kind} client")
 
     def list(self) -> Listing:
@@ -90,12 +92,20 @@ class ObjectsOrigin:
     def close(self) -> None:
         """See `Origin.close`."""
         self._thread.close()
+        # The client keeps connections as long as anybody keeps the client.
+        self._store = None
+
+    @property
+    def _client(self) -> ObjectStore:
+        if self._store is None:
+            raise OriginFailed(self.source, "the origin was closed")
+        return self._store
 
     async def _objects(self) -> Sequence[ObjectMeta]:
         import obstore
 
         found: list[ObjectMeta] = []
-        async for page in obstore.list(self._store, self._reference.path):
+        async for page in obstore.list(self._client, self._reference.path):
             found += page
             if len(found) > _OBJECTS_MAX:
                 raise ValueError(f"there are more than {_OBJECTS_MAX} objects below it")
@@ -105,7 +115,7 @@ class ObjectsOrigin:
         import obstore
 
         try:
-            return await obstore.head_async(self._store, self._reference.path)
+            return await obstore.head_async(self._client, self._reference.path)
         except FileNotFoundError:
             return None
 
@@ -115,7 +125,7 @@ class ObjectsOrigin:
         options: GetOptions = {"range": (start, end)}
         if file.validator is not None:
             options["if_match"] = file.validator
-        return await obstore.get_async(self._store, file.location, options=options)
+        return await obstore.get_async(self._client, file.location, options=options)
 
     def _one(self) -> Listing:
         """The listing of a reference that names one object."""
@@ -163,7 +173,7 @@ class ObjectsOrigin:
         if kind == "PreconditionError":
             return OriginChanged(source, f"{what} is another one", http_status=412)
         status = _STATUS.search(text)
-        if status is None and "timed out" in text.lower():
+        if status is None and _TIMED_OUT.search(text):
             return OriginTimeout(source, what, self._patience.progress)
         words = [f"{what}:"]
         words += [match[1] for match in (_CODE.search(text), _MESSAGE.search(text)) if match]

@@ -31,6 +31,7 @@ class Liar:
     port: int
     answer: Callable[[Request, socket.socket], bool | None] = lambda request, peer: None
     asked: list[Request] = field(default_factory=list)
+    peers: list[socket.socket] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     """Set when the test is, for whoever stalls until then."""
 
@@ -63,6 +64,8 @@ def running_liar() -> Iterator[Liar]:
             liar.over.set()
             listener.shutdown(socket.SHUT_RDWR)
             accepting.join()
+            for peer in liar.peers:
+                _hang_up(peer)
             for thread in threads:
                 thread.join()
 
@@ -73,6 +76,7 @@ def _accept(listener: socket.socket, liar: Liar, threads: list[threading.Thread]
             peer, _ = listener.accept()
         except OSError:
             return
+        liar.peers.append(peer)
         threads.append(threading.Thread(target=_serve, args=(peer, liar)))
         threads[-1].start()
 
@@ -87,6 +91,13 @@ def _serve(peer: socket.socket, liar: Liar) -> None:
                     return
         except OSError:
             return  # whoever asked has hung up
+
+
+def _hang_up(peer: socket.socket) -> None:
+    try:
+        peer.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it ended by itself
 
 
 def _request(peer: socket.socket) -> Request | None:
