@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.api.serving import Answer, Served, problem, serving
+from weightd.cache import Options
 
 LONG = "x" * 201
 
@@ -56,7 +57,9 @@ ROUTES = [
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """One daemon for all of them, since none of them may change it."""
-    async with serving(tmp_path_factory.mktemp("bad") / "cache") as served:
+    # No flush in the background, which would be under way when one of the tests ends.
+    still = Options(flush_interval=3600.0)
+    async with serving(tmp_path_factory.mktemp("bad") / "cache", options=still) as served:
         await served.put("kept", 1000)
         yield served
 
