@@ -122,7 +122,7 @@ class Arrival:
 STEPS = [Arrival.check, Arrival.check, Arrival.flush, Arrival.resume, Arrival.discard]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(pieces(), st.data())
 def test_pieces_make_what_a_buffer_holds(
     told: tuple[bytes, list[tuple[int, int]]], data: st.DataObject

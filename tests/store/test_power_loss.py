@@ -16,12 +16,13 @@ import pytest
 
 from tests.store.power import Disk
 from tests.store.support import Ledger, manifest_of, put, tree_of
+from tests.system.tiers import THOROUGH
 from weightd.errors import DigestMismatch
 from weightd.model import FileEntry, Key, Manifest
 from weightd.store import Ingest, Part, Store
 
 KEY = Key("m")
-WAYS = 8
+WAYS = 16 if THOROUGH else 4
 """Of losing power at each instant."""
 
 CONTENTS = {"a/w": os.urandom(20_000), "x": os.urandom(9_000), "empty": b""}
