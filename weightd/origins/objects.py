@@ -200,7 +200,7 @@ class ObjectStream:
         self._left = length
         self._piece = memoryview(b"")
         self._changing = threading.Lock()
-        self._waiting: concurrent.futures.Future[bytes | None] | None = None
+        self._coming: concurrent.futures.Future[bytes | None] | None = None
         self._closed = False
 
     def readinto(self, buffer: memoryview) -> int:
@@ -218,15 +218,24 @@ class ObjectStream:
         return size
 
     def _next(self) -> bytes:
-        with self._changing:
-            if self._closed:
-                raise self._was_closed()
-            self._waiting = waiting = self._origin.begin(_next_of(self._body))
-        piece = self._origin.finish(waiting, self._file.path)
+        """The next piece; the one after it is on its way when this returns."""
+        piece = self._origin.finish(self._begin(), self._file.path)
         if not piece:
             words = f"{self._file.path}: it ended {self._left} bytes before its end"
             raise OriginFailed(self._origin.source, words)
+        with self._changing:
+            self._coming = None
+        if self._left > len(piece):
+            self._begin()
         return piece
+
+    def _begin(self) -> concurrent.futures.Future[bytes | None]:
+        with self._changing:
+            if self._closed:
+                raise self._was_closed()
+            if self._coming is None:
+                self._coming = self._origin.begin(_next_of(self._body))
+            return self._coming
 
     def _was_closed(self) -> OriginFailed:
         return OriginFailed(self._origin.source, f"{self._file.path}: the stream was closed")
@@ -235,9 +244,9 @@ class ObjectStream:
         """See `Stream.close`."""
         with self._changing:
             self._closed = True
-            waiting = self._waiting
-        if waiting is not None:
-            waiting.cancel()
+            coming = self._coming
+        if coming is not None:
+            coming.cancel()
 
 
 async def _next_of(body: AsyncIterator[bytes]) -> bytes | None:
