@@ -241,9 +241,15 @@ LISTED: Final = f"""<?xml version="1.0" encoding="UTF-8"?>
 MODIFIED: Final = {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "ETag": '"v1"'}
 
 
-def store(liar: Liar, monkeypatch: pytest.MonkeyPatch, patience: Patience = PATIENCE) -> Origin:
+@pytest.fixture(params=["s3", "gs"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """One whose bytes are read from an address, and one whose client reads them."""
+    found: str = request.param
+    return found
+
+
+def store(liar: Liar, scheme: str, base: Path, patience: Patience = PATIENCE) -> Origin:
     """An origin whose store lists one object and answers for it as the test says."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", liar.url)
     told = liar.answer
 
     def answer(request: Request, peer: socket.socket) -> bool | None:
@@ -253,7 +259,12 @@ def store(liar: Liar, monkeypatch: pytest.MonkeyPatch, patience: Patience = PATI
         return True
 
     liar.answer = answer
-    return opened("s3://b/m?anonymous=true", patience=patience)
+    if scheme == "s3":
+        trust = named(base, f"endpoint = {liar.url}\nanonymous = true")
+    else:
+        account = {"gcs_base_url": liar.url, "disable_oauth": True, "client_email": ""}
+        trust = named(base, json.dumps({**account, "private_key": "", "private_key_id": ""}))
+    return opened(f"{scheme}://b/m", trust, "store", patience)
 
 
 def part(start: int, stop: int, **headers: str) -> bytes:
@@ -261,15 +272,13 @@ def part(start: int, stop: int, **headers: str) -> bytes:
     return head(206, told, stop - start)
 
 
-def test_a_reader_of_a_store_that_stalls_is_woken(
-    liar: Liar, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_of_a_store_that_stalls_is_woken(liar: Liar, scheme: str, tmp_path: Path) -> None:
     def answer(request: Request, peer: socket.socket) -> None:
         peer.sendall(part(0, len(CONTENT)) + CONTENT[: 2 << 20])
         liar.stall()
 
     liar.answer = answer
-    origin = store(liar, monkeypatch)
+    origin = store(liar, scheme, tmp_path)
     (file,) = origin.list().files
     stream = origin.open(file)
     buffer = memoryview(bytearray(1 << 20))
@@ -292,13 +301,13 @@ def test_a_reader_of_a_store_that_stalls_is_woken(
     origin.close()
 
 
-def test_a_store_that_stalls_has_a_bound(liar: Liar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_stalls_has_a_bound(liar: Liar, scheme: str, tmp_path: Path) -> None:
     def answer(request: Request, peer: socket.socket) -> None:
         peer.sendall(part(0, len(CONTENT)) + CONTENT[:1000])
         liar.stall()
 
     liar.answer = answer
-    origin = store(liar, monkeypatch, Patience(5.0, 0.3))
+    origin = store(liar, scheme, tmp_path, Patience(5.0, 0.3))
     try:
         (file,) = origin.list().files
         with pytest.raises(OriginTimeout):
@@ -307,12 +316,12 @@ def test_a_store_that_stalls_has_a_bound(liar: Liar, monkeypatch: pytest.MonkeyP
         origin.close()
 
 
-def test_a_store_that_breaks_off(liar: Liar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_breaks_off(liar: Liar, scheme: str, tmp_path: Path) -> None:
     def answer(request: Request, peer: socket.socket) -> None:
         peer.sendall(part(0, len(CONTENT)) + CONTENT[:1000])
 
     liar.answer = answer
-    origin = store(liar, monkeypatch)
+    origin = store(liar, scheme, tmp_path)
     try:
         (file,) = origin.list().files
         with pytest.raises(OriginFailed) as raised:
@@ -328,7 +337,7 @@ def test_a_store_that_breaks_off(liar: Liar, monkeypatch: pytest.MonkeyPatch) ->
     [(head(503), True), (head(500), True), (head(429), True), (head(403), False)],
 )
 def test_a_store_that_refuses(
-    liar: Liar, monkeypatch: pytest.MonkeyPatch, answered: bytes, retryable: bool
+    liar: Liar, scheme: str, tmp_path: Path, answered: bytes, retryable: bool
 ) -> None:
     """It is asked once: who comes back when is decided above."""
 
@@ -337,7 +346,7 @@ def test_a_store_that_refuses(
         return True
 
     liar.answer = answer
-    origin = store(liar, monkeypatch)
+    origin = store(liar, scheme, tmp_path)
     try:
         (file,) = origin.list().files
         with pytest.raises(OriginFailed) as raised:
@@ -352,35 +361,45 @@ def test_a_store_that_refuses(
     "answered",
     [
         head(200, MODIFIED, len(CONTENT)),
-        part(0, 1000, ETag='"v2"'),
+        part(10, 1010, ETag='"v2"'),
         part(100, 1100),
-        head(206, {**MODIFIED, "Content-Range": f"bytes 0-999/{len(CONTENT) + 1}"}, 1000),
+        head(206, {**MODIFIED, "Content-Range": f"bytes 10-1009/{len(CONTENT) + 1}"}, 1000),
         head(412),
     ],
     ids=["whole", "changed", "elsewhere", "longer", "condition"],
 )
-def test_a_store_that_lies(liar: Liar, monkeypatch: pytest.MonkeyPatch, answered: bytes) -> None:
+def test_a_store_that_lies(liar: Liar, scheme: str, tmp_path: Path, answered: bytes) -> None:
     def answer(request: Request, peer: socket.socket) -> None:
-        assert request.headers["if-match"] == '"v1"'
-        peer.sendall(answered + CONTENT[:1000])
+        assert {one.lower(): value for one, value in request.headers.items()}["if-match"] == '"v1"'
+        peer.sendall(answered + CONTENT[10:1010])
 
     liar.answer = answer
-    origin = store(liar, monkeypatch)
+    origin = store(liar, scheme, tmp_path)
     try:
         (file,) = origin.list().files
         with pytest.raises(OriginFailed):
-            read(origin, file, 0, 1000)
+            read(origin, file, 10, 1010)
     finally:
         origin.close()
 
 
 def test_a_store_goes_through_the_proxy(liar: Liar, monkeypatch: pytest.MonkeyPatch) -> None:
-    origin = store(liar, monkeypatch)
-    origin.close()
+    def answer(request: Request, peer: socket.socket) -> bool:
+        if "list-type" in request.path:
+            peer.sendall(head(200, {"Content-Type": "application/xml"}, len(LISTED)) + LISTED)
+        else:
+            peer.sendall(part(0, 10) + CONTENT[:10])
+        return True
+
+    liar.answer = answer
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store.invalid")
     monkeypatch.setenv("http_proxy", liar.url)
-    assert paths(opened("s3://b/m?anonymous=true")) == ["w.bin"]
-    assert liar.asked[-1].path.startswith("http://store.invalid/")
+    origin = opened("s3://b/m?anonymous=true")
+    try:
+        assert read(origin, origin.list().files[0], 0, 10) == CONTENT[:10]
+    finally:
+        origin.close()
+    assert [one.path.startswith("http://store.invalid/b") for one in liar.asked] == [True, True]
     monkeypatch.setenv("no_proxy", "store.invalid")
     assert refused(opened("s3://b/m?anonymous=true")).retryable
 
@@ -404,3 +423,32 @@ def test_who_has_not_the_package_is_told_which(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(OriginFailed, match=r"pip install 'weightd\[objects\]'") as raised:
         opened("s3://b/m")
     assert not raised.value.retryable
+
+
+def test_a_signature_is_seen_by_the_store_alone(
+    liar: Liar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Keys sign the address of each read; where a store repeats it, weightd does not."""
+
+    def answer(request: Request, peer: socket.socket) -> bool:
+        if "list-type" in request.path:
+            peer.sendall(head(200, {"Content-Type": "application/xml"}, len(LISTED)) + LISTED)
+        else:
+            words = f"<Error><Code>No</Code><Message>{request.path}</Message></Error>".encode()
+            peer.sendall(head(403, {"Content-Type": "application/xml"}, len(words)) + words)
+        return True
+
+    liar.answer = answer
+    keys = "access_key_id = AKIA\nsecret_access_key = s\nsession_token = token-of-a-session"
+    trust = named(tmp_path, f"{keys}\nendpoint = {liar.url}")
+    origin = opened("s3://b/m", trust, "store")
+    try:
+        (file,) = origin.list().files
+        with pytest.raises(OriginFailed, match=r"No /b/m/w\.bin") as raised:
+            read(origin, file)
+    finally:
+        origin.close()
+    assert "X-Amz-Signature=" in liar.asked[-1].path
+    shown = f"{raised.value} {raised.value!r} {file}"
+    for secret in ("X-Amz", "AKIA", "token-of-a-session"):
+        assert secret not in shown

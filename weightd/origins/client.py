@@ -25,7 +25,14 @@ from weightd import __version__
 from weightd.errors import OriginFailed, OriginTimeout
 from weightd.origins.contract import Patience
 from weightd.origins.reference import DEFAULT_PORTS, web_authority
-from weightd.origins.speaking import WORDS_MAX, Refused, hushed, printable, refused, speaking
+from weightd.origins.speaking import (
+    Refused,
+    hushed,
+    printable,
+    refused,
+    speaking,
+    words_of_xml,
+)
 from weightd.origins.wire import Target, Wire, dial
 
 REDIRECTS_MAX: Final = 5
@@ -33,6 +40,8 @@ IDLE_MAX: Final = 16
 """Idle connections kept for each host: as many as one download runs streams."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_WORDS: Final = frozenset({"text/plain", "application/xml", "text/xml"})
+_WORDS_BYTES_MAX: Final = 4096
 _DRAIN_BYTES: Final = 64 << 10
 
 
@@ -316,20 +325,21 @@ class Answer:
 
     def failure(self) -> OriginFailed:
         """What an answer of this status is, in the origin's words; closes it."""
-        words = self.headers.get("X-Error-Message", "")
-        if not words and not self._bodiless and (self.length or 0) <= WORDS_MAX:
-            content = self.headers.get_content_type()
-            if content == "text/plain":
-                words = self._short_words()
+        words = self.headers.get("X-Error-Message", "") or self._short_words()
         self.discard()
         words = hushed(words, self._client.secrets)
         return refused(self._client.source, self.status, words, self.headers.get("Retry-After"))
 
     def _short_words(self) -> str:
+        """What a short body says in words; nothing where it is a page for a browser."""
+        kind = self.headers.get_content_type()
+        if self._bodiless or kind not in _WORDS or (self.length or 0) > _WORDS_BYTES_MAX:
+            return ""
         try:
-            return self.read(WORDS_MAX).decode(errors="replace")
+            words = self.read(_WORDS_BYTES_MAX).decode(errors="replace")
         except (OriginFailed, OriginTimeout):
             return ""
+        return words if kind == "text/plain" else words_of_xml(words)
 
     def cut(self) -> None:
         """Wake the thread that reads, which fails."""

@@ -1,7 +1,10 @@
 """``s3://``, ``gs://`` and ``az://``: the objects below a prefix, by obstore.
 
-The client is written in Rust and reads in threads of its own; an event loop
-waits for it here, since a read that a loop waits for can be cancelled.
+The client lists, knows every way to a credential, and signs.  Where keys are
+all that an address takes (S3), bytes are then read from it as from any web
+server, which is faster, can be cut, and tells what the store says of a retry.
+Elsewhere the client reads.  It is written in Rust and has threads of its own;
+an event loop waits for it here, since what a loop waits for can be cancelled.
 """
 
 from __future__ import annotations
@@ -11,28 +14,29 @@ import concurrent.futures
 import re
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from weightd.errors import OriginChanged, OriginFailed, OriginTimeout, WeightdError
+from weightd.origins.client import HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.loopthread import LoopThread
-from weightd.origins.objectstores import open_store
+from weightd.origins.objectstores import Stores, open_stores
 from weightd.origins.query import matches
-from weightd.origins.ranged import Nothing
+from weightd.origins.ranged import Nothing, open_ranged
 from weightd.origins.reference import Reference, invalid
 from weightd.origins.revisions import revision_of
-from weightd.origins.speaking import hushed, printable, refused
+from weightd.origins.speaking import hushed, printable, refused, words_of_xml
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ObjectMeta
     from obstore.store import ObjectStore
 
+_VALID: Final = timedelta(hours=1)
 CHUNK_BYTES: Final = 1 << 20
 _OBJECTS_MAX: Final = 100_000
 _TIMED_OUT: Final = re.compile(r"timed ?out", re.IGNORECASE)
 _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
-_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
 _SLACK_SECONDS: Final = 5.0
 """The client's own bounds come first; this is for where it has none, as in looking up a name."""
 
@@ -51,7 +55,8 @@ class ObjectsOrigin:
         self._reference = reference
         self.source = reference.text
         self._patience = patience
-        self._store: ObjectStore | None = open_store(reference, trust, patience, credential)
+        self._stores: Stores | None = open_stores(reference, trust, patience, credential)
+        self._http = HttpClient(reference.text, patience, ca_file=trust.ca_file)
         self._thread = LoopThread(f"{reference.kind} client")
 
     def list(self) -> Listing:
@@ -75,10 +80,17 @@ class ObjectsOrigin:
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
         """See `Origin.open`."""
-        size = file.bytes or 0
-        end = size if stop is None else stop
+        end = file.bytes or 0 if stop is None else stop
         if end <= start:
             return Nothing()
+        address = self.wait(self._address(file), "an address")
+        if address is not None:
+            return open_ranged(self._http, address, file, start, end)
+        return self._open(file, start, end)
+
+    def _open(self, file: RemoteFile, start: int, end: int) -> Stream:
+        """Read by the client."""
+        size = file.bytes
         result = self.wait(self._get(file, start, end), file.path)
         meta = result.meta
         if meta["size"] != size or file.validator not in (None, _quoted(meta["e_tag"])):
@@ -91,15 +103,33 @@ class ObjectsOrigin:
 
     def close(self) -> None:
         """See `Origin.close`."""
+        self._http.close()
         self._thread.close()
         # The client keeps connections as long as anybody keeps the client.
-        self._store = None
+        self._stores = None
+
+    @property
+    def _open_stores(self) -> Stores:
+        if self._stores is None:
+            raise OriginFailed(self.source, "the origin was closed")
+        return self._stores
 
     @property
     def _client(self) -> ObjectStore:
-        if self._store is None:
-            raise OriginFailed(self.source, "the origin was closed")
-        return self._store
+        return self._open_stores.client
+
+    async def _address(self, file: RemoteFile) -> str | None:
+        """Where the bytes of a file are for whoever knows the address; None where nowhere.
+
+        No question to the store: keys are all it takes.
+        """
+        import obstore
+
+        stores = self._open_stores
+        if stores.addresses is None:
+            return None
+        address = await obstore.sign_async(stores.addresses, "GET", file.location, _VALID)
+        return address.partition("?")[0] if stores.unsigned else address
 
     async def _objects(self) -> Sequence[ObjectMeta]:
         import obstore
@@ -175,10 +205,8 @@ class ObjectsOrigin:
         status = _STATUS.search(text)
         if status is None and _TIMED_OUT.search(text):
             return OriginTimeout(source, what, self._patience.progress)
-        words = [f"{what}:"]
-        words += [match[1] for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
         if status is not None:
-            return refused(source, int(status[1]), " ".join(words), None)
+            return refused(source, int(status[1]), f"{what}: {words_of_xml(text)}", None)
         said = hushed(text.partition("\n")[0])
         retryable = not isinstance(error, FileNotFoundError | PermissionError | ValueError)
         return OriginFailed(source, printable(f"{what}: {said}"), retryable=retryable)

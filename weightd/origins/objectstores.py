@@ -10,6 +10,7 @@ import configparser
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from weightd.origins.credentials import as_settings, read_credential
 from weightd.origins.reference import Reference
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore, S3Store
 
 _FOREVER: Final = timedelta(days=30)
 """A bound of the client's own on a whole body; ours is on its going on."""
@@ -55,6 +56,12 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
 }
+# What an address is signed by whose signature is then left out.
+_NOBODY: Final = {
+    "access_key_id": "nobody",
+    "secret_access_key": "nobody",
+    "skip_signature": "false",
+}
 _PREFIXES: Final = ("aws_", "google_", "azure_storage_", "azure_")
 _ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -63,10 +70,25 @@ _ENDPOINTS: Final = {
 }
 
 
-def open_store(
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What reads one bucket.
+
+    ``client`` lists and reads.  ``addresses`` makes an address of an object
+    that anybody may read from for a while, by nobody's leave but its own
+    keys'; ``unsigned`` says to leave its signature out, since everybody may
+    read.  None where an address takes more than keys.
+    """
+
+    client: ObjectStore
+    addresses: S3Store | None = None
+    unsigned: bool = False
+
+
+def open_stores(
     reference: Reference, trust: Trust, patience: Patience, credential: str | None
-) -> ObjectStore:
-    """The client of the bucket that a reference names; nothing is asked of it yet.
+) -> Stores:
+    """The clients of the bucket that a reference names; nothing is asked of it yet.
 
     Raises OriginFailed for settings that make no client, InvalidRequest for a
     credential that there is not.
@@ -78,19 +100,34 @@ def open_store(
         words = f"{reference.kind}:// needs another package: pip install 'weightd[objects]'"
         raise OriginFailed(reference.text, words, retryable=False) from None
     settings = _settings(reference, trust, credential)
-    options = _client_options(reference, trust, patience, settings)
-    # A cut body and a busy store are retried by whoever fetches, who knows what is here.
-    retries = {"max_retries": 0, "retry_timeout": _FOREVER}
-    make: Any = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[reference.kind]
+    common: dict[str, Any] = {
+        "client_options": _client_options(reference, trust, patience, settings),
+        # A cut body and a busy store are retried by whoever fetches, who knows what is here.
+        "retry_config": {"max_retries": 0, "retry_timeout": _FOREVER},
+    }
+    bucket = reference.authority
+    config: Any = settings
     try:
-        made: ObjectStore = make(
-            reference.authority, config=settings, client_options=options, retry_config=retries
-        )
+        if reference.kind == "gs":
+            return Stores(store.GCSStore(bucket, config=config, **common))
+        if reference.kind == "az":
+            return Stores(store.AzureStore(bucket, config=config, **common))
+        client = store.S3Store(bucket, config=config, **common)
+        if "request_payer" in settings or os.environ.get("AWS_REQUEST_PAYER"):
+            return Stores(client)
+        if not _is_anonymous(settings):
+            return Stores(client, client)
+        config = {**settings, **_NOBODY}
+        return Stores(client, store.S3Store(bucket, config=config, **common), unsigned=True)
     except (BaseError, ValueError, OSError) as error:
         # What it says may repeat what it was given.
         words = f"its settings make no client ({type(error).__name__}); see to its credential"
         raise OriginFailed(reference.text, words, retryable=False) from None
-    return made
+
+
+def _is_anonymous(settings: Mapping[str, str]) -> bool:
+    told = settings.get("skip_signature") or os.environ.get("AWS_SKIP_SIGNATURE", "")
+    return told.lower() == "true"
 
 
 def _settings(reference: Reference, trust: Trust, name: str | None) -> dict[str, str]:

@@ -22,6 +22,8 @@ WORDS_MAX: Final = 300
 RETRY_AFTER_MAX: Final = 3600
 
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
 _QUERY: Final = re.compile(r"\?[^\s\"'<>]+")
 _LATER: Final = frozenset({408, 421, 425, 429})
 """Refusals of a request that may be taken another time; so are all of 500 and above."""
@@ -45,6 +47,15 @@ def printable(text: str, most: int = WORDS_MAX) -> str:
     """Somebody else's words on one line, cut short."""
     words = _CONTROL.sub(" ", text).strip()
     return words if len(words) <= most else f"{words[: most - 1]}…"
+
+
+def words_of_xml(text: str) -> str:
+    """What an object store says in its error documents, which repeat keys beside it.
+
+    >>> words_of_xml("<Error><Code>NoSuchKey</Code><Message>No.</Message></Error>")
+    'NoSuchKey No.'
+    """
+    return " ".join(match[1] for match in (_CODE.search(text), _MESSAGE.search(text)) if match)
 
 
 def hushed(text: str, secrets: Iterable[str] = ()) -> str:
