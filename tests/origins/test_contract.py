@@ -221,6 +221,21 @@ def test_a_stream_is_closed_in_the_middle(place: Place) -> None:
         origin.close()
 
 
+def test_a_closed_origin_gives_nothing_more(place: Place) -> None:
+    """It is closed any number of times, also while a stream is open."""
+    origin = place.open()
+    file = file_of(origin)
+    stream = origin.open(file)
+    origin.close()
+    origin.close()
+    stream.close()
+    if not place.reference.startswith("file://"):
+        with pytest.raises(OriginFailed):
+            origin.list()
+        with pytest.raises(OriginFailed):
+            read(origin, file)
+
+
 def test_patience_is_taken(place: Place) -> None:
     """Bounds that are not reached change nothing."""
     origin = place.open(Patience(connect=20.0, progress=60.0))

@@ -80,10 +80,10 @@ class Origin(Protocol):
     def list(self) -> Listing:
         """What there is; no byte of any file moves.
 
-        Raises InvalidRequest for a reference that names nothing here (the
-        reason lists the choices where there are some), OriginFailed (with
-        ``retryable`` saying whether the same wish can succeed later) or
-        OriginTimeout.
+        Raises InvalidRequest for a reference that leaves open what it means (the
+        reason lists the choices), OriginFailed (with ``retryable`` saying
+        whether the same wish can succeed later: not where nothing is there,
+        which a mirror may still have) or OriginTimeout.
         """
         ...
 
@@ -98,7 +98,7 @@ class Origin(Protocol):
         ...
 
     def close(self) -> None:
-        """Let connections go; no read is open any more."""
+        """Let connections go; whoever reads in another thread fails soon.  Any number of times."""
         ...
 
 
