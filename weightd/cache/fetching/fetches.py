@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import itertools
 import logging
 import math
@@ -200,7 +201,7 @@ class Fetches:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        else:
+        if not job.ended:
             await self._end(job, None)
         self._evictions.drop_partial(job.key)
 
@@ -221,8 +222,11 @@ class Fetches:
 
     def resume(self) -> None:
         """Go on with what an earlier run left; called once the cache is ready."""
+        now = asyncio.get_running_loop().time()
         for job in self._jobs.newest_first():
             job.order = next(self._orders)
+            # Whoever asked could not ask again meanwhile.
+            job.asked_at = now
         self.start_next()
 
     def park(self) -> None:
@@ -236,11 +240,18 @@ class Fetches:
     def start_next(self) -> None:
         """Start as many as may run: those waited for first, preloads last."""
         while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
-            queued = [job for job in self._jobs.unended() if job not in self._running]
+            queued = [
+                job
+                for job in self._jobs.unended()
+                if job not in self._running and job.cancelled is None
+            ]
             if not queued:
                 return
             job = min(queued, key=lambda one: (one.preload, not one.waited_for, one.order))
-            self._running[job] = self._context.tasks.spawn(self._run(job), f"fetch {job.key}")
+            task = self._context.tasks.spawn(self._run(job), f"fetch {job.key}")
+            self._running[job] = task
+            # Not in the task itself: cancelled before its first step, it has none.
+            task.add_done_callback(functools.partial(self._over, job))
 
     async def tidy(self) -> None:
         """Forget what is over, give up what nobody wants.  Raises IoError."""
@@ -265,14 +276,15 @@ class Fetches:
         """One job to its end, whatever that is."""
         job.started_at = self._context.clock.now()
         self._tell("fetching", job)
-        try:
-            error = await self._ended_with(job)
-            if error is not None or job.state != "queued":
-                await self._end(job, error)
-        finally:
-            del self._running[job]
-            job.changed.notify()
-            self.start_next()
+        error = await self._ended_with(job)
+        if error is not None or job.state != "queued":
+            await self._end(job, error)
+
+    def _over(self, job: Job, _: asyncio.Task[None]) -> None:
+        """The job runs no more; another may."""
+        del self._running[job]
+        job.changed.notify()
+        self.start_next()
 
     async def _ended_with(self, job: Job) -> WeightdError | None:
         """Run the job; what it failed with.  Parked, it is queued again."""
