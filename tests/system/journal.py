@@ -6,6 +6,7 @@ or may not have happened: until the next start is seen, both are allowed.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -109,6 +110,13 @@ class Life:
         assert answer.json()["digest"] == content.digest
         for victim in victims:
             self.journal.models[victim] = {None}
+
+    def fetch(self, key: str, content: Content, sources: list[str]) -> None:
+        """Fetch a model, which evicts nothing."""
+        asked = json.dumps({"key": key, "source": sources}).encode()
+        with self.journal.model(key, content):
+            answer = self._call("POST", "/v1/fetch?wait=60", asked)
+        assert answer.json()["digest"] == content.digest
 
     def delete(self, key: str) -> None:
         with self.journal.model(key, None):

@@ -7,13 +7,17 @@ must have.  A failpoint that is never reached fails.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.api.origin import Origin, http_origin
 from tests.system.daemon import GONE, Daemon, running
 from tests.system.journal import Journal, Life, Refused, settled, verify
 from tests.system.models import Content, directory, single
@@ -45,6 +49,12 @@ SMALL: Final = 5 * UNIT
 """A budget that two of the base's models have to go for, and that the pinned one fits."""
 
 
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with http_origin() as serving:
+        yield serving
+
+
 def _lay_out(root: Path) -> Journal:
     """Make a root with four models, one pinned; what is known of it."""
     journal = Journal()
@@ -65,14 +75,14 @@ def _lay_out(root: Path) -> Journal:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_killed_at_a_failpoint(tmp_path: Path, name: str) -> None:
+def test_killed_at_a_failpoint(tmp_path: Path, origin: Origin, name: str) -> None:
     for occurrence in count(1) if THOROUGH else (1, LATER.get(name, 1)):
         root = tmp_path / str(occurrence) / "cache"
         if root.exists():
             break
         root.parent.mkdir()
         journal = _lay_out(root)
-        died = _dies(root, journal, f"{name}:{occurrence}")
+        died = _dies(root, journal, f"{name}:{occurrence}", origin)
         assert died or (THOROUGH and occurrence > 1), f"{name}:{occurrence} was never reached"
         with running(root, capacity=CAPACITY) as daemon:
             _verify(daemon, journal)
@@ -81,9 +91,9 @@ def test_killed_at_a_failpoint(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["unlink.file-removed", "unlink.directory-removed"])
-def test_killed_while_it_cleans_up(root: Path, name: str) -> None:
+def test_killed_while_it_cleans_up(root: Path, origin: Origin, name: str) -> None:
     journal = _lay_out(root)
-    assert _dies(root, journal, "evict.parents-flushed:2")
+    assert _dies(root, journal, "evict.parents-flushed:2", origin)
     with running(root, capacity=CAPACITY, failpoint=name, ready=False) as daemon:
         assert daemon.ended() == -signal.SIGKILL, daemon.said()
     with running(root, capacity=CAPACITY) as daemon:
@@ -103,11 +113,13 @@ def test_killed_while_it_evicts_down_to_a_smaller_budget(root: Path, name: str) 
     assert journal.models[BASE[2]] != {None}
 
 
-def _dies(root: Path, journal: Journal, failpoint: str) -> bool:
+def _dies(root: Path, journal: Journal, failpoint: str, origin: Origin) -> bool:
     """Live a life until the failpoint kills the daemon; False when it did not."""
     with running(root, capacity=CAPACITY, failpoint=failpoint) as daemon:
         try:
-            _live(Life(daemon.client, journal))
+            life = Life(daemon.client, journal)
+            _live(life)
+            _fetch(life, origin)
         except GONE:
             assert daemon.ended() == -signal.SIGKILL, daemon.said()
             return True
@@ -138,6 +150,30 @@ def _live(life: Life) -> None:
     life.delete("org/y")
 
 
+FETCHED: Final = Content((("a/w", b"w" * 30_000), ("x", b"x" * 9_000)))
+FETCHED_LATER: Final = Content((("a/w", b"w" * 30_000), ("y", b"y" * 5_000)))
+
+
+def _fetch(life: Life, origin: Origin) -> None:
+    """An arrival in pieces that is wrong, parked and gone on with; and one that shares a file."""
+    damaged = Content((("a/w", b"w" * 30_000), ("x", b"y" * 9_000)))
+    mirrors = [_serve(origin, "first", FETCHED, damaged), _serve(origin, "second", FETCHED)]
+    life.fetch("org/fetched@1", FETCHED, mirrors)
+    life.fetch("org/fetched@2", FETCHED_LATER, [_serve(origin, "later", FETCHED_LATER)])
+
+
+def _serve(origin: Origin, name: str, told: Content, served: Content | None = None) -> str:
+    """List what is ``told``, serve the bytes of ``served``; the source to fetch it by."""
+    for path, data in (served or told).files:
+        origin.files[f"/{name}/{path}"] = data
+    files = [
+        {"path": path, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for path, data in told.files
+    ]
+    origin.files[f"/{name}/m.json"] = json.dumps({"files": files}).encode()
+    return f"{origin.url}/{name}/m.json"
+
+
 def _put(life: Life, key: str, content: Content) -> None:
     verdict = life.client.admission(len(content.body), key)
     life.put(key, content, [victim["key"] for victim in verdict["victims"]])
@@ -147,6 +183,9 @@ def _verify(daemon: Daemon, journal: Journal) -> None:
     client = daemon.client
     # It answers at once, whatever there is to clean up.
     assert client.get(f"/v1/models/{KEPT}")["key"] == KEPT
+    # What was on its way goes on by itself.
+    for job in client.get("/v1/fetches")["fetches"]:
+        client.call("GET", f"/v1/fetches/{job['id']}/events")
     _verify_order(daemon, journal)
     verify(daemon, journal)
     life = Life(client, journal)
