@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.api.origin import Origin, http_origin
+import pytest
+
+from tests.api.origin import PATIENCE, Origin, http_origin
 from tests.cache.node import BLOCK, Node, running
 from weightd.cache import FetchTerms
+from weightd.errors import Draining, IoError, OriginFailed
 from weightd.model import Key
 
 KEY = Key("m")
@@ -45,10 +53,111 @@ async def test_it_can_be_cancelled_before_its_first_step(root: Path) -> None:
         await node.restart()
         (job,) = node.cache.fetching.views()
         assert job.started_at is None
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(PATIENCE):
             await node.cache.fetching.cancel(job.id)
         (job,) = node.cache.fetching.views()
         assert job.state == "cancelled"
         assert node.cache.fetching.running == 0
         source = origin.file("m.bin", bytes(BLOCK))
-        assert (await node.cache.fetch(KEY, FetchTerms((source,), wait=30.0))).record is not None
+        assert (
+            await node.cache.fetch(KEY, FetchTerms((source,), wait=PATIENCE))
+        ).record is not None
+
+
+class Refusals(dict[str, tuple[int, dict[str, str]]]):
+    """Refuses one file, not before the other has arrived."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other_arrived = threading.Event()
+
+    def get(self, path: str, default: Any = None) -> Any:
+        if path != "/b.bin":
+            return default
+        assert self.other_arrived.wait(PATIENCE)
+        return 404, {}
+
+
+def listing(origin: Origin, files: dict[str, bytes]) -> str:
+    """Serve files and a listing that tells their content; the source to fetch them by."""
+    source = origin.listing("m", **files)
+    told = [
+        {"path": path, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+        for path, body in files.items()
+    ]
+    origin.files["/m.json"] = json.dumps({"files": told}).encode()
+    return source
+
+
+async def half_fails(node: Node, origin: Origin) -> FetchTerms:
+    """Fetch a model of which one file cannot be had; what to ask for again."""
+    source = listing(origin, {"a.bin": bytes(3 * BLOCK), "b.bin": bytes(BLOCK)})
+    origin.refusals = refusals = Refusals()
+    terms = FetchTerms((source,), wait=PATIENCE)
+    fetching = asyncio.create_task(node.cache.fetch(KEY, terms))
+    async with asyncio.timeout(PATIENCE):
+        while not any(job.bytes_done == 3 * BLOCK for job in node.cache.fetching.views()):
+            await asyncio.sleep(0.01)  # nothing announces it
+    refusals.other_arrived.set()
+    with pytest.raises(OriginFailed):
+        await fetching
+    origin.refusals = {}
+    # Past the pause after a failure.
+    node.clock.advance(3600.0)
+    return terms
+
+
+async def test_what_cannot_be_parked_is_given_up(root: Path) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        with http_origin() as origin:
+            node.workers.fail_call("park", IoError("fsync", "Input/output error"))
+            terms = await half_fails(node, origin)
+            await node.agree()
+            assert node.usage.used == 0
+            assert (await node.cache.fetch(KEY, terms)).record is not None
+
+
+async def test_what_cannot_be_gone_on_with_is_given_up(root: Path) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        with http_origin() as origin:
+            terms = await half_fails(node, origin)
+            assert node.usage.parked == node.usage.used == 3 * BLOCK
+            node.workers.fail_call("begin", IoError("open", "Input/output error"))
+            with pytest.raises(IoError, match="Input/output"):
+                await node.cache.fetch(KEY, terms)
+            await node.agree()
+            assert node.usage.used == 0
+            assert (await node.cache.fetch(KEY, terms)).record is not None
+        await node.agree()
+
+
+async def test_what_somebody_removed_begins_again(root: Path) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        with http_origin() as origin:
+            terms = await half_fails(node, origin)
+            for place in (root / "incoming").iterdir():
+                shutil.rmtree(place)
+            with pytest.raises(IoError, match="No such file"):
+                await node.cache.fetch(KEY, terms)
+            await node.agree()
+            assert node.usage.used == 0
+            assert (await node.cache.fetch(KEY, terms)).record is not None
+
+
+async def test_what_is_drained_as_it_begins_is_parked_again(root: Path) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        with http_origin() as origin:
+            terms = await half_fails(node, origin)
+            hold = node.workers.arm("begin", after=True)
+            fetching = asyncio.create_task(node.cache.fetch(KEY, terms))
+            await asyncio.wait_for(hold.met.wait(), PATIENCE)
+            node.cache.drain()
+            hold.let_go()
+            with pytest.raises(Draining):
+                await fetching
+            origin.asked.clear()
+            await node.restart()
+            (job,) = node.cache.fetching.views()[:1]
+            assert [one async for one in node.cache.fetching.events(job.id)]
+            assert node.resident() == ["m"]
+            assert origin.bodies("a.bin") == 0

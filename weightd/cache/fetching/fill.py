@@ -18,11 +18,11 @@ from weightd.cache.fetching.ranges import Piece
 from weightd.cache.fetching.stored import decode_note, encode_note
 from weightd.cache.fetching.streams import PERIOD_SECONDS, Streams
 from weightd.cache.tasks import completed, ended
-from weightd.errors import Blocked, DiskFull, TooLarge
+from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
 from weightd.model import FileEntry
 from weightd.origins.contract import Listing, Origin, OriginKind, RemoteFile
-from weightd.store import Ingest
+from weightd.store import Ingest, NoSpace
 
 log = logging.getLogger(__name__)
 
@@ -136,12 +136,16 @@ class Filling:
         if self.ingest.settled:
             return
         if keep and self.reservation.open and self.reservation.refusal is None:
-            stored = await self._context.workers.commit(self.ingest.park)
-            # What the disk has of it is what counts from now on.
-            self.reservation.written = stored.bytes
-            self._context.partials.park(stored, self.reservation)
-            self._context.changed.notify()
-            return
+            try:
+                stored = await self._context.workers.commit(self.ingest.park)
+            except (IoError, NoSpace) as error:
+                log.warning("what was fetched of %s is not kept: %s", self.job.key, error)
+            else:
+                # What the disk has of it is what counts from now on.
+                self.reservation.written = stored.bytes
+                self._context.partials.park(stored, self.reservation)
+                self._context.changed.notify()
+                return
         await _abort(self._context, evictions, self.ingest)
 
 
@@ -153,12 +157,20 @@ async def filling(
     stored = context.partials.taken(reservation)
     beginning = context.workers.commit(context.store.begin, job.key, resume=stored)
     cancelled = await ended(beginning)
-    ingest = beginning.result()
-    if cancelled is not None:
-        await completed(_abort(context, evictions, ingest))
-        raise cancelled
+    try:
+        ingest = beginning.result()
+    except (IoError, NoSpace):
+        if stored is not None:
+            # On the disk it is as it was, if it is there: counted until it is unlinked.
+            context.partials.park(stored, reservation)
+            evictions.drop_partial(job.key)
+        raise
     before = None if stored is None else decode_note(stored.note)
     filling = Filling(context, job, plan, reservation, ingest, before)
+    if cancelled is not None:
+        keep = stored is not None and job.cancelled is None
+        await completed(filling.leave(evictions, keep=keep))
+        raise cancelled
     keep = False
     try:
         yield filling
