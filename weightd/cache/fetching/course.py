@@ -18,7 +18,7 @@ from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching import listed
 from weightd.cache.fetching.bandwidth import Bandwidth
-from weightd.cache.fetching.fill import filling
+from weightd.cache.fetching.fill import LinkGone, filling
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.listed import Plan
 from weightd.cache.fetching.stored import decode_note
@@ -117,6 +117,9 @@ class Course:
         """Bring the model from one source, listing it once more if it changed meanwhile."""
         try:
             return await self._bring(job, origin, listing)
+        except LinkGone as gone:
+            log.warning("fetch of %s reads what it would have linked: %s", job.key, gone)
+            return await self._bring(job, origin, listing)
         except OriginChanged as changed:
             log.warning("fetch of %s begins again: %s", job.key, changed)
             return await self._bring(job, origin, await self._listing(job, origin, None))
@@ -171,6 +174,9 @@ class Course:
         Raises TooLarge, Blocked or DiskFull; no byte was asked for and nothing evicted then.
         """
         plan = listed.plan(self._context, listing)
+        # A damaged model is in the books no more after this.
+        for id in {link.generation for link in plan.links}:
+            await self._checks.known(id)
 
         def need() -> Need:
             nonlocal plan

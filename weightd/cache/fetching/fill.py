@@ -27,6 +27,10 @@ from weightd.store import Ingest, NoSpace
 log = logging.getLogger(__name__)
 
 
+class LinkGone(Exception):
+    """A file that was to be linked is not what it was published as any more."""
+
+
 class Tally:
     """What threads tell of the bytes they bring; may be called by several at once."""
 
@@ -193,14 +197,18 @@ def _prepare(filling: Filling, tally: Tally) -> tuple[list[FileEntry], list[Piec
     """Link what is here and open what is to be read.  Blocks."""
     ingest, plan = filling.ingest, filling.plan
     ingest.note(encode_note(filling.job, plan.listing))
-    linked = [
-        ingest.link(
-            FileEntry(link.file.path, link.file.bytes or 0, link.file.sha256 or ""),
-            link.generation,
-            link.path,
-        )
-        for link in plan.links
-    ]
+    try:
+        linked = [
+            ingest.link(
+                FileEntry(link.file.path, link.file.bytes or 0, link.file.sha256 or ""),
+                link.generation,
+                link.path,
+                wrote=tally.wrote,
+            )
+            for link in plan.links
+        ]
+    except FileNotFoundError as error:
+        raise LinkGone(str(error)) from error
     pieces = []
     for file in plan.reads:
         if _is_stale(filling, file):
