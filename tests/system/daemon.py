@@ -168,20 +168,22 @@ class Daemon:
 def spawn(
     root: Path,
     *,
-    capacity: int,
+    capacity: int | None,
     failpoint: str | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),
 ) -> Daemon:
     """Start a daemon; its socket and its log stand beside ``root``.
 
+    A ``capacity`` of None is for what a file in ``options`` says.
     ``prefix`` is a command that runs the daemon, such as strace's.
     """
     place = root.parent / "weightd.sock"
     command = [
         *(*prefix, sys.executable, "-m", "weightd", "serve", "--root", str(root)),
-        *("--socket", str(place), "--capacity", str(capacity), "--min-free", "0"),
-        *("--listen", "none", *options),
+        *("--socket", str(place), "--min-free", "0", "--listen", "none"),
+        *(() if capacity is None else ("--capacity", str(capacity))),
+        *options,
     ]
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     if failpoint is not None:
@@ -203,7 +205,7 @@ def spawn(
 def running(
     root: Path,
     *,
-    capacity: int,
+    capacity: int | None,
     failpoint: str | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),

@@ -155,7 +155,7 @@ def verify(daemon: Daemon, journal: Journal, shared: Iterable[str] = ()) -> None
     for key in shared:
         _answered(client, journal, key)
     _verify_pins(client, journal)
-    _verify_disk(daemon, settled(daemon))
+    verify_disk(daemon, settled(daemon))
 
 
 def settled(daemon: Daemon) -> Any:
@@ -207,7 +207,7 @@ def _verify_pins(client: Client, journal: Journal) -> None:
         journal.pins[name] = {now}
 
 
-def _verify_disk(daemon: Daemon, status: Any) -> None:
+def verify_disk(daemon: Daemon, status: Any) -> None:
     """Nothing is on disk that is not in the books, and the sums agree to the block."""
     root = daemon.root
     assert status["foreign"] == []
