@@ -265,8 +265,7 @@ class WeightCache:
 
     async def delete(self, key: Key) -> None:
         """Evict a model now.  Raises NotResident, Pinned or InUse."""
-        await self._context.settled(key)
-        generation = self._context.ledger.current(key)
+        generation = await self._sweep.seen_now(key)
         if generation is None:
             raise NotResident(key=str(key))
         doomed = self._context.ledger.evict(generation.id)

@@ -19,7 +19,7 @@ from weightd.cache.context import Context, Sighting
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PinView
 from weightd.ledger import Generation
-from weightd.model import GenerationId
+from weightd.model import GenerationId, Key
 from weightd.store import Use
 
 BATCH: Final = 32
@@ -67,6 +67,16 @@ class Sweep:
         used = [one.id for one in self._context.ledger.generations() if one.in_use]
         for first in range(0, len(used), BATCH):
             await self._look(used[first : first + BATCH])
+
+    async def seen_now(self, key: Key) -> Generation | None:
+        """The current generation of ``key``; one that was in use is looked at again first."""
+        await self._context.settled(key)
+        generation = self._context.ledger.current(key)
+        if generation is not None and generation.in_use:
+            await self._look([generation.id])
+            await self._context.settled(key)
+            generation = self._context.ledger.current(key)
+        return generation
 
     async def name(self) -> None:
         """Find the processes behind those uses of which none is known.  Raises IoError."""
