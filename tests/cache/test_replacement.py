@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cache.doubles import Paused, Whole, bytes_of
-from tests.cache.node import BLOCK, Node, running, soon
+from tests.cache.node import BLOCK, Node, occupied, running, soon
 from weightd.cache import PutTerms
 from weightd.errors import Blocked, Exists
 from weightd.model import Key
@@ -102,6 +102,21 @@ async def test_retired_content_that_comes_again_is_current_again(root: Path) -> 
         # For good, whatever the order of publication was.
         await node.restart()
         assert await node.get("model") == old.record.path
+
+
+async def test_what_came_of_retired_content_is_counted_until_it_is_gone(root: Path) -> None:
+    """The arrival's own copy is on disk as well: the books never say less than is there."""
+    async with running(root, CAPACITY) as node:
+        await node.put("model", 2 * BLOCK, "old")
+        await node.cache.pin("replica", KEY)
+        await node.put("model", 2 * BLOCK, "new")
+        hold = node.workers.arm("doom", after=False)
+        coming = asyncio.create_task(node.put("model", 2 * BLOCK, "old"))
+        await soon(hold.met.wait())
+        held, _ = occupied(root)
+        assert held <= node.usage.used
+        hold.let_go()
+        await soon(coming)
 
 
 async def test_retired_content_comes_again_while_its_last_pin_goes(root: Path) -> None:

@@ -118,7 +118,9 @@ class Arrivals:
         raise cancelled
 
     async def _abort(self, ingest: Ingest) -> None:
-        """Let what was written go; after a publication this does nothing."""
+        """Let what was written go; a second time, or after a publication, this does nothing."""
+        if ingest.settled:
+            return
         left = await self._context.workers.commit(ingest.abort)
         if left is not None:
             self._evictions.add_debris([left])
@@ -166,6 +168,8 @@ class Arrivals:
             if known is not None and known.standing is Standing.RESIDENT:
                 return self._same(known)
             if known is not None:
+                # The copy that came is on disk for as long as the promise counts it.
+                await self._abort(ingest)
                 succession = await self._restore(reservation, known)
             else:
                 succession = await self._commit(reservation, ingest, id, files)
