@@ -121,12 +121,12 @@ async def test_what_came_of_retired_content_is_counted_until_it_is_gone(root: Pa
 
 async def test_retired_content_comes_again_while_its_last_pin_goes(root: Path) -> None:
     """At whichever call to the disk the pin goes, the content is there in the end."""
-    for nth in range(1, 12):
-        async with running(root / str(nth), CAPACITY) as node:
+    for which in (*range(1, 12), "abort"):
+        async with running(root / str(which), CAPACITY) as node:
             await node.put("model", 2 * BLOCK, "old")
             await node.cache.pin("replica", KEY)
             await node.put("model", 2 * BLOCK, "new")
-            hold = node.workers.arm(nth, after=nth % 2 == 0)
+            hold = node.workers.arm(which, after=isinstance(which, int) and which % 2 == 0)
             coming = asyncio.create_task(node.put("model", 2 * BLOCK, "old"))
             met = asyncio.create_task(hold.met.wait())
             await soon(asyncio.wait([coming, met], return_when=asyncio.FIRST_COMPLETED))

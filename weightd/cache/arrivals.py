@@ -168,9 +168,7 @@ class Arrivals:
             if known is not None and known.standing is Standing.RESIDENT:
                 return self._same(known)
             if known is not None:
-                # The copy that came is on disk for as long as the promise counts it.
-                await self._abort(ingest)
-                succession = await self._restore(reservation, known)
+                succession = await self._restore(reservation, ingest, known)
             else:
                 succession = await self._commit(reservation, ingest, id, files)
             # Nothing keeps it from being evicted again before its predecessor is where it belongs.
@@ -213,7 +211,9 @@ class Arrivals:
             _, blobs = await self._context.workers.commit(publish, ingest, manifest)
         return blobs
 
-    async def _restore(self, reservation: Reservation, known: Generation) -> Succession:
+    async def _restore(
+        self, reservation: Reservation, ingest: Ingest, known: Generation
+    ) -> Succession:
         """The content of a retired generation came again: it is current once more."""
         if known.damaged:
             raise Pinned(key=str(known.id.key), holders=holder_figures([known]))
@@ -222,6 +222,8 @@ class Arrivals:
         ledger.read(known.id, 1)
         try:
             await self._context.workers.commit(self._context.store.clear_superseded, known.id)
+            # The promise ends with the restoration, so the copy that came has to go before.
+            await self._abort(ingest)
             succession = ledger.restore(reservation, known.id, self._context.clock.now())
         finally:
             gone = ledger.read(known.id, -1)
