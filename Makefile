@@ -10,7 +10,7 @@ LOCK   := requirements-dev.txt requirements-weights.txt
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-storm test-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ test-fast: $(VENV)/.made  ## The suite without the daemons under load and under 
 
 test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint and at 100 random instants
 	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
+
+test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, and 1,000 opens meet evictions
+	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 $(BIN)/pytest -rP --timeout 1800 \
+		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py
 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q

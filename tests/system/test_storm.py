@@ -61,7 +61,7 @@ class Budget:
     def resize(self, daemon: Daemon, capacity: int) -> None:
         """Change the file, say so, and wait until the new budget is in force.
 
-        What was on disk under a larger one may stay until it has left once.
+        What a larger one promised may still be written until the books fit the new one.
         """
         self.capacity = capacity
         self.bound = max(self.bound, capacity)
@@ -74,14 +74,16 @@ class Budget:
 
     def sample(self, daemon: Daemon) -> None:
         """Rule 1 on disk at one instant."""
+        if self.bound > self.capacity:
+            told = daemon.client.status()
+            if told["used_bytes"] + told["reserved_bytes"] - told["written_bytes"] <= self.capacity:
+                self.bound = self.capacity
         with daemon.frozen():
             found = weights_on_disk(daemon.root).values()
         lengths = sum(length for length, _ in found)
         occupied = sum(blocks for _, blocks in found)
         assert lengths <= self.bound, (lengths, self.bound, self.capacity, self.samples)
         assert occupied <= self.bound + TOLERANCE, (occupied, self.bound, self.capacity)
-        if lengths <= self.capacity:
-            self.bound = self.capacity
         self.most = max(self.most, lengths)
         self.samples += 1
 

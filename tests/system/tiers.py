@@ -15,3 +15,6 @@ STORM_SECONDS: Final = int(os.environ.get("WEIGHTD_STORM_SECONDS", "12"))
 """How long the storm lasts; ``make test-storm`` asks for 60."""
 
 STORM_CLIENTS: Final = int(os.environ.get("WEIGHTD_STORM_CLIENTS", "32"))
+
+MOMENTS: Final = int(os.environ.get("WEIGHTD_MOMENTS", "60"))
+"""How often a replica begins to use what is evicted just then; ``make test-storm``: 1,000."""
