@@ -20,7 +20,9 @@ import asyncio, os, signal
 
 def tell(number, frame):
     loop = asyncio._get_running_loop()
-    names = [task.get_coro().__qualname__ for task in asyncio.all_tasks(loop)]
+    doing = [task.get_coro() for task in asyncio.all_tasks(loop)]
+    # Not every awaitable that a task runs has a name.
+    names = [getattr(one, "__qualname__", type(one).__name__) for one in doing]
     with open({told!r} + ".part", "w") as file:
         file.write("\\n".join(names))
     os.rename({told!r} + ".part", {told!r})
