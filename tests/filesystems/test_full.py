@@ -95,7 +95,8 @@ def test_on_a_disk_that_others_filled_everything_but_writing_goes_on(disk: Path)
         assert daemon.client.call("PUT", "/v1/pins/replica/kept").status == 201
         path = Path(daemon.client.get("/v1/models/kept")["path"])
         neighbour.fill()
-        refused = put(daemon, "wanted")
+        # More than what is pinned would give back: it is the disk that is short, not the budget.
+        refused = put(daemon, "wanted", MODEL + 4 * MB)
         assert (refused.status, refused.json()["code"]) == (507, "disk-full")
         assert refused.json()["others"] > 0
         unable = [daemon.client.call("PUT", f"/v1/pins/r{n}/kept") for n in range(3)]

@@ -16,6 +16,7 @@ from typing import Final, Self
 from weightd.errors import DigestMismatch, IncompleteBody, InvalidRequest, IoError
 from weightd.model import FileEntry, Key, file_path_fault
 from weightd.store import layout, tree
+from weightd.store.allocate import Blocks
 from weightd.store.archive import TarReader
 from weightd.store.faults import NoSpace, reported
 from weightd.store.layout import Doomed
@@ -211,14 +212,15 @@ class Ingest:
         buffer = self._buffer
         if length:
             claim(round_up(length, self._root.block))
+        blocks = Blocks(descriptor, self._root.block, length)
         digest, pace, size = hashlib.sha256(), WriteBack(descriptor), 0
         while count := fill(source, buffer if length is None else buffer[: length - size]):
-            growth = self._growth(size, count)
-            if length is None and growth:
-                claim(growth)
-            self._blocks += growth
-            digest.update(buffer[:count])
+            if length is None and (more := self._growth(size, count)):
+                claim(more)
             with reported(f"write to {path}"):
+                growth = blocks.cover(size + count)
+                self._blocks += growth
+                digest.update(buffer[:count])
                 tree.write_all(descriptor, buffer[:count])
                 size += count
                 pace.reached(size)
