@@ -142,11 +142,18 @@ class Admission:
     # -- Promised, in turn -------------------------------------------------------
 
     async def _wait_in_turn(self, key: Key, size: int, wait: float) -> Reservation:
-        """Only the first of the queue asks for room, until it has it or its time is over."""
+        """Only the first of the queue asks for room, until it has it or its time is over.
+
+        One that fits the free bytes when it comes is let past, as if it did not wait.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
+        # Before any await: the queue is in the order in which they came.
         ticket = self._queue.join(loop.time())
         try:
+            passed = await self._pass_at_once(key, size)
+            if passed is not None:
+                return passed
             while (left := deadline - loop.time()) > 0:
                 if self._queue.is_first(ticket):
                     try:
@@ -169,17 +176,37 @@ class Admission:
         return await self._pass_by(key, size)
 
     async def _pass_by(self, key: Key, size: int) -> Reservation:
-        """For one who does not wait: past those who do, if that costs them nothing for long."""
+        """For one who does not wait: past those who do, if that may be."""
+        passed = await self._pass(key, size)
+        if passed is not None:
+            return passed
+        if self._queue.blocked_first() is not None:
+            raise self._after_those_who_wait(size)
+        return await self._reserve(key, size)
+
+    async def _pass_at_once(self, key: Key, size: int) -> Reservation | None:
+        """For one who waits otherwise."""
+        try:
+            return await self._pass(key, size)
+        except Blocked:
+            return None
+
+    async def _pass(self, key: Key, size: int) -> Reservation | None:
+        """Free bytes, past those who wait, if that costs them nothing for long; else None.
+
+        Who stands first has waited longest: nobody is passed who has waited as
+        long as may be.  Raises TooLarge, and Blocked or DiskFull without room.
+        """
         if self._queue.blocked_first() is None:
-            return await self._reserve(key, size)
+            return None
         room = await self._context.settled_room()
         first = self._queue.blocked_first()
         if first is None:
-            return await self._reserve(key, size)
+            return None
         waited = asyncio.get_running_loop().time() - first.since
         plan = self._context.ledger.plan(key, size, room)
         if plan or waited >= self._context.options.overtake:
-            raise self._after_those_who_wait(size)
+            return None
         return self._context.ledger.reserve(key, size, room)
 
     def _after_those_who_wait(self, size: int) -> Blocked:

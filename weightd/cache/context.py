@@ -44,7 +44,7 @@ class Options:
     ``trim_interval`` is between two looks whether there is too much on the
     disk, ``look_apart`` between the two that must agree before anything goes for it;
     ``seen_late`` is how late a filesystem may show as free what was unlinked;
-    ``overtake`` is how long one who does not wait may pass those who do;
+    ``overtake`` is how long those who wait are passed by who comes and fits at once;
     ``unlink_retry`` is how long what could not be unlinked is let be;
     ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
     ``orphan_grace`` is how long a pin from before a reboot of the node stays;
