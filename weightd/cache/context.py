@@ -187,7 +187,9 @@ class Context:
     async def room(self) -> Room:
         """What the filesystem has, and how much of it others use.  Raises IoError."""
         before = self.progress.total
-        seen = await self.workers.disk(self.store.filesystem)
+        # A commit may take seconds, and no lookup is to wait behind it.
+        ask = self.workers.housekeep if self.store.must_settle else self.workers.disk
+        seen = await ask(self.store.filesystem, settled=True)
         usage = self.ledger.usage()
         # What was written during the look may be missing in it, and is not unwritten any more.
         free = max(0, seen.free - (self.progress.total - before))

@@ -34,7 +34,7 @@ from weightd.store.faults import Damage, Use, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight, Watch
-from weightd.store.mounts import freeing_seen_within
+from weightd.store.mounts import COMMITTED, LATE_SECONDS, kind_of
 from weightd.store.processes import Process
 from weightd.store.scan import ScanReport
 from weightd.units import round_up
@@ -60,8 +60,11 @@ class Store:
     def __init__(self, taken: root.Root) -> None:
         self._root = taken
         self._seizing = threading.Lock()
-        self.freeing_seen_within = freeing_seen_within(self.root)
-        """Seconds after which `filesystem` tells, at the latest, what was unlinked."""
+        kind = kind_of(self.root)
+        self.freeing_seen_within = LATE_SECONDS.get(kind, 0.0)
+        """Seconds after which a settled `filesystem` tells, at the latest, what was unlinked."""
+        self.must_settle = kind in COMMITTED
+        """Whether `filesystem` tells old figures unless it is asked for settled ones."""
         self._watch = Watch(taken, self._seizing)
         self._counting = threading.Lock()
         self._models = 0
@@ -220,11 +223,15 @@ class Store:
             raise FileNotFoundError(path)
         return descriptor
 
-    def filesystem(self) -> Filesystem:
+    def filesystem(self, *, settled: bool = False) -> Filesystem:
         """Ask the filesystem.  Raises IoError.
 
+        With ``settled`` it is first made to commit where it tells nothing new before.
         Right after an unlink it may still tell the old figures, see `freeing_seen_within`.
         """
+        if settled and self.must_settle:
+            with reported(f"syncfs of {self.root}"):
+                tree.sync_filesystem(self._root.directory)
         with reported(f"statvfs of {self.root}"):
             answer = os.fstatvfs(self._root.directory)
         used = answer.f_blocks - answer.f_bfree

@@ -6,6 +6,7 @@ fifo, or a file another process holds a lease on, from stopping the thread.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
@@ -88,10 +89,14 @@ def open_regular(top: int, path: str, *, checked: bool = False) -> int | None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return None
         raise
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None
+    regular = False
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    finally:
+        # Also when it cannot be told: a descriptor that stayed would look like use for ever.
+        if not regular:
+            os.close(descriptor)
+    return descriptor if regular else None
 
 
 def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Iterator[Leaf]:
@@ -139,3 +144,11 @@ def write_flushed(name: str, data: bytes, parent: int, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_filesystem(descriptor: int) -> None:
+    """Bring all of the filesystem that holds ``descriptor`` to stable storage.  Raises OSError."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is not None and call(ctypes.c_int(descriptor)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
