@@ -104,7 +104,7 @@ def test_one_that_cannot_be_looked_at_hides_no_other(store: Store) -> None:
         looked = store.look([bad.id, good.id])
     assert list(looked.uses) == [good.id]
     assert list(looked.failed) == [bad.id]
-    assert "deeper than any model" in looked.failed[bad.id]
+    assert "deeper than any model" in looked.failed[bad.id].error
 
 
 def test_a_file_is_opened_when_the_lease_of_a_look_ends(store: Store) -> None:

@@ -49,6 +49,7 @@ def test_retiring_what_vanished_is_no_error(store: Store) -> None:
 def test_an_arrival_cut_short_is_debris(root: Path) -> None:
     with Store.open(root) as store:
         ingest = store.begin(Key.parse("m"))
+        ingest.make()
         ingest.receive_file("d/x", Bytes(b"1" * 5000), claim=Claims(), length=None, sha256=None)
         ingest.settle()  # as a killed process leaves it
     with Store.open(root) as store:
@@ -115,6 +116,7 @@ def test_foreign_names_are_reported_and_left_alone(root: Path, tmp_path: Path) -
 def test_what_was_planted_in_doomed_keeps_nothing_from_starting(store: Store) -> None:
     """A name taken, and a tree too deep to be walked."""
     ingest = store.begin(Key.parse("m"))
+    ingest.make()
     ingest.receive_file("x", Bytes(b"1"), claim=Claims(), length=1, sha256=None)
     ingest.settle()
     (store.root / "doomed" / ingest.id).write_text("mine")

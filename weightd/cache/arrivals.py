@@ -98,8 +98,9 @@ class Arrivals:
             self._evictions.release(reservation)
 
     async def _receive(self, reservation: Reservation, body: Body, terms: PutTerms) -> PutOutcome:
-        ingest = await self._begin(reservation.key)
+        ingest = self._context.store.begin(reservation.key)
         try:
+            await completed(self._context.workers.commit(ingest.make))
             async with self._threads:
                 files = await self._transfer(reservation, ingest, body, terms)
             if reservation.refusal is not None:
@@ -107,15 +108,6 @@ class Arrivals:
             return await completed(self._publish(reservation, ingest, files, terms))
         finally:
             await completed(self._abort(ingest))
-
-    async def _begin(self, key: Key) -> Ingest:
-        beginning = self._context.workers.commit(self._context.store.begin, key)
-        cancelled = await ended(beginning)
-        if cancelled is None:
-            return beginning.result()
-        if beginning.exception() is None:
-            await completed(self._abort(beginning.result()))
-        raise cancelled
 
     async def _abort(self, ingest: Ingest) -> None:
         """Let what was written go; a second time, or after a publication, this does nothing."""

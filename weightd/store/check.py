@@ -7,7 +7,7 @@ import stat
 
 from weightd.model import Blob, FileEntry, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import Damage, reported
+from weightd.store.faults import Damage, reading
 from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
@@ -23,7 +23,7 @@ def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
     model.
     """
     name = layout.generation_name(manifest.id)
-    with reported(f"check of {manifest.key}"):
+    with reading(f"check of {manifest.key}"):
         try:
             with tree.opened(name, root.models) as generation:
                 record = manifest_file.read(name, root.models)

@@ -102,6 +102,16 @@ def reported(call: str) -> Iterator[None]:
         raise from_os(call, error) from error
 
 
+@contextmanager
+def reading(call: str) -> Iterator[None]:
+    """The same for a call that takes no room: whatever its number, it is an `IoError`."""
+    try:
+        with reported(call):
+            yield
+    except NoSpace as full:
+        raise IoError(call=full.call, error=full.error) from full
+
+
 def printable(name: str) -> str:
     """A file name for a sentence: bytes that are not UTF-8 show as backslash escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

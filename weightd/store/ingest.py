@@ -41,10 +41,9 @@ class Written:
 
 
 class Ingest:
-    """One arrival of one key.  Made by `Store.begin`."""
+    """One arrival of one key.  Made by `Store.begin`, on disk from `make` on."""
 
     def __init__(self, root: Root, key: Key) -> None:
-        """Make ``incoming/<id>/<last segment>``.  Raises NoSpace, IoError."""
         self.id = layout.new_id()
         self.key = key
         self.written: dict[str, Written] = {}
@@ -56,15 +55,25 @@ class Ingest:
         self._blocks = 0
         self._settled = False
         self._buffer: memoryview | None = None
+        self._content: int | None = None
+
+    def make(self) -> None:
+        """Make ``incoming/<id>/<last segment>``.
+
+        Raises NoSpace, IoError; the ingest is then to be aborted, like one that fails later.
+        """
         with reported(f"mkdir in {layout.INCOMING}"):
-            os.mkdir(self.id, 0o755, dir_fd=root.incoming)
-        try:
-            with reported(f"mkdir in {layout.INCOMING}/{self.id}"):
-                self.content = self._make_content()
-        except (IoError, NoSpace):
-            self._give_up()
-            raise
-        root.reach("ingest.begun")
+            os.mkdir(self.id, 0o755, dir_fd=self._root.incoming)
+        with reported(f"mkdir in {layout.INCOMING}/{self.id}"):
+            self._content = self._make_content()
+        self._root.reach("ingest.begun")
+
+    @property
+    def content(self) -> int:
+        """A descriptor of the directory that will be handed out."""
+        if self._content is None:
+            raise RuntimeError(f"ingest {self.id} is not on disk")
+        return self._content
 
     def receive_file(
         self,
@@ -122,13 +131,19 @@ class Ingest:
         if not self._settled:
             self._settled = True
             self._buffer = None
-            os.close(self.content)
+            if self._content is not None:
+                os.close(self._content)
 
     @property
     def settled(self) -> bool:
         return self._settled
 
     def __enter__(self) -> Self:
+        try:
+            self.make()
+        except (IoError, NoSpace):
+            self.abort()
+            raise
         return self
 
     def __exit__(
@@ -152,9 +167,7 @@ class Ingest:
         doomed = Doomed(self.id, self._blocks)
         try:
             with reported(f"rename of {layout.INCOMING}/{self.id}"):
-                os.rename(
-                    self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
-                )
+                self._move_away()
             if self._blocks <= ABORT_AT_ONCE_BYTES:
                 left = remove_small(self._root, doomed)
                 return Doomed(self.id, left) if left else None
@@ -162,6 +175,14 @@ class Ingest:
             # Not lost: the caller's `Store.unlink` meets the fault again, and reports it.
             return doomed
         return doomed
+
+    def _move_away(self) -> None:
+        try:
+            os.rename(
+                self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
+            )
+        except FileNotFoundError:
+            return  # it was never made
 
     def _write(
         self, path: str, source: Source, claim: Claim, wrote: Wrote, length: int | None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weightd.model import Blob, GenerationId, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import printable, reported
+from weightd.store.faults import printable, reading
 from weightd.store.layout import Doomed
 from weightd.store.manifest_file import Unreadable
 from weightd.store.root import Root
@@ -60,7 +60,7 @@ class ScanReport:
 def scan(root: Root) -> ScanReport:
     """Read every manifest; move what was arriving to ``doomed/``.  Raises IoError."""
     report = ScanReport([], [], [], [])
-    with reported(f"scan of {root.path}"), _uncollected():
+    with reading(f"scan of {root.path}"), _uncollected():
         counted: dict[int, int] = {}
         _scan_models(root, report, counted)
         _scan_debris(root, report, counted)

@@ -30,7 +30,7 @@ from weightd.store import (
     tree,
     unlink,
 )
-from weightd.store.faults import Damage, Use, reported
+from weightd.store.faults import Damage, Use, reading
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight, Watch
@@ -138,7 +138,7 @@ class Store:
         return report
 
     def begin(self, key: Key) -> Ingest:
-        """Start an arrival.  Raises NoSpace, IoError."""
+        """An arrival that is yet to be made, by entering it or by `Ingest.make`."""
         return Ingest(self._root, key)
 
     def publish(self, ingest: Ingest, manifest: Manifest) -> tuple[Path, tuple[Blob, ...]]:
@@ -217,7 +217,7 @@ class Store:
         if file_path_fault(path) is not None:
             raise FileNotFoundError(path)
         below = f"{layout.generation_name(generation)}/{generation.key.last_segment}/{path}"
-        with reported(f"open of {path} of {generation.key}"):
+        with reading(f"open of {path} of {generation.key}"):
             descriptor = _open_patiently(self._root.models, below)
         if descriptor is None:
             raise FileNotFoundError(path)
@@ -230,25 +230,31 @@ class Store:
         Right after an unlink it may still tell the old figures, see `freeing_seen_within`.
         """
         if settled and self.must_settle:
-            with reported(f"syncfs of {self.root}"):
+            with reading(f"syncfs of {self.root}"):
                 tree.sync_filesystem(self._root.directory)
-        with reported(f"statvfs of {self.root}"):
+        with reading(f"statvfs of {self.root}"):
             answer = os.fstatvfs(self._root.directory)
         used = answer.f_blocks - answer.f_bfree
         total = (used + answer.f_bavail) * answer.f_frsize
         return Filesystem(total=total, free=answer.f_bavail * answer.f_frsize)
 
     def overhead(self) -> int:
-        """An estimate of the bytes that are nobody's weights: databases, manifests, directories."""
+        """An estimate of the bytes that are nobody's weights: databases, manifests, directories.
+
+        Raises IoError.
+        """
         total = self._models * _BLOCKS_PER_MODEL * self.block
         for name in (layout.STATE, layout.HISTORY):
             for suffix in ("", "-wal", "-shm"):
-                try:
-                    status = os.stat(name + suffix, dir_fd=self._root.directory)
-                except FileNotFoundError:
-                    continue
-                total += status.st_blocks * 512
+                total += self._occupied(name + suffix)
         return total
+
+    def _occupied(self, name: str) -> int:
+        with reading(f"stat of {name}"):
+            try:
+                return os.stat(name, dir_fd=self._root.directory).st_blocks * 512
+            except FileNotFoundError:
+                return 0
 
     def _count(self, change: int) -> None:
         with self._counting:
