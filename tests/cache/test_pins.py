@@ -214,6 +214,51 @@ async def test_a_renewal_that_fails_leaves_the_pin_as_it_was(root: Path) -> None
         read_only(node, False)
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_lease_that_ended_while_nothing_could_be_written_is_forgotten_later(
+    root: Path, again: bool
+) -> None:
+    """Also when its holder tried to pin anew meanwhile, in vain."""
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY, ttl=30.0)
+        read_only(node, True)
+        node.clock.advance(31.0)
+        node.cache._pins.lapse()
+        await lingers(node)
+        if again:
+            with pytest.raises(StateUnwritable):
+                await node.cache.pin("replica", KEY)
+        await node.cache._pins.forget_again()
+        await lingers(node)
+        read_only(node, False)
+        await node.cache._pins.forget_again()
+        await node.restart()
+        assert holders(node) == []
+
+
+async def test_a_pin_anew_is_not_forgotten_for_the_one_that_ended(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY, ttl=30.0)
+        read_only(node, True)
+        node.clock.advance(31.0)
+        node.cache._pins.lapse()
+        await lingers(node)
+        read_only(node, False)
+        await node.cache.pin("replica", KEY)
+        await node.cache._pins.forget_again()
+        await node.restart()
+        assert holders(node) == ["replica"]
+
+
+async def lingers(node: Node) -> None:
+    """Wait until the writer has told that a record stays."""
+    async with asyncio.timeout(30):
+        while not node.cache._pins._lingering:
+            await asyncio.sleep(0)
+
+
 def pins_of(node: Node) -> list[Pin]:
     return [pin for one in node.cache.audit().generations() for pin in one.pins.values()]
 

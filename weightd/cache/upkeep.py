@@ -128,6 +128,7 @@ class Upkeep:
             "name": partial(_every, options.sweep_interval, self._sweep.name),
             "hurry": partial(_every, options.hurry_interval, self._hurry),
             "trim": partial(_every, options.trim_interval, self._trimming.trim, at_once=True),
+            "forget": partial(_every, options.trim_interval, self._pins.forget_again),
             "mark": partial(_every, options.trim_interval, self._evictions.mark_again),
             "let damaged go": partial(
                 _every, options.trim_interval, self._evictions.let_damaged_go, at_once=True
