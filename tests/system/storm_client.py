@@ -128,7 +128,7 @@ class StormClient:
 
     def _put_too_large(self) -> str:
         answer = self._admin.call("PUT", f"/v1/models/{self._key()}?bytes={NEVER_FITS}", iter(()))
-        return _refused(answer, "too-large")
+        return _refused(answer, "too-large", "too-many")
 
     def _put_half(self) -> str:
         """Begin a put, and go away in the middle of its body."""
