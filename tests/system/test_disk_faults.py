@@ -59,15 +59,14 @@ def test_each_call_that_fails_is_answered_and_leaves_nothing(root: Path, error: 
         before = open_in(daemon)
         for number, fault in enumerate(FAULTS):
             meet(daemon, life, fault, error, number)
-            life.journal.models["used"] = {single("used", SIZE)}
             settled(daemon)
+            absorb_evictions(life)
             verify(daemon, life.journal)
             agree(daemon)
             wait_for_open(daemon, before)
         assert "Traceback" not in daemon.log.read_text()
         daemon.kill()
     with running(root, capacity=CAPACITY) as daemon:
-        life.journal.may_be_evicted(["used"])
         verify(daemon, life.journal)
         assert daemon.stop() == 0
 
@@ -81,7 +80,6 @@ def meet(daemon: Daemon, life: Troubled, fault: Fault, error: str, number: int) 
     waiting: list[Aside] = []
     try:
         with failing(daemon, fault, error, more=[arrival.file]):
-            life.journal.may_be_evicted(list(life.journal.models))
             waiting += everything(daemon, life, fault, number)
             arrival.finish()
             assert blocks_of(daemon.root) <= CAPACITY
@@ -97,12 +95,20 @@ def meet(daemon: Daemon, life: Troubled, fault: Fault, error: str, number: int) 
 
 def as_before(life: Troubled, number: int) -> None:
     """Three models that may go, of content that is new, and one pin that is yet to be taken."""
-    life.journal.may_be_evicted(key for key in life.journal.models if key != "used")
     for key in ("a", "b", "c"):
         life.put(key, single(key, SIZE, number))
     life.pin("before", "kept")
     if any(one["holder"] == "after" for one in pins(life.client)):
         life.unpin("after", "kept")
+    absorb_evictions(life)
+
+
+def absorb_evictions(life: Troubled) -> None:
+    """What went may be missing, if the daemon's own journal says that it did."""
+    gone = {one["generation"] for one in life.client.get("/v1/evictions?limit=1000")["evictions"]}
+    for allowed in life.journal.models.values():
+        if any(one is not None and one.digest in gone for one in allowed):
+            allowed.add(None)
 
 
 def everything(daemon: Daemon, life: Troubled, fault: Fault, number: int) -> list[Aside]:
@@ -121,7 +127,7 @@ def everything(daemon: Daemon, life: Troubled, fault: Fault, number: int) -> lis
     assert blocks_of(daemon.root) <= CAPACITY
     life.tries(life.pin, "after", "kept")
     life.tries(life.unpin, "before", "kept")
-    puts("b", SIZE, "another")
+    puts("b", SIZE, f"another {number}")
     for key in ("c", "kept", "used"):
         life.tries(life.delete, key)
     puts("kept", SIZE, 0)
