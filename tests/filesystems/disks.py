@@ -18,7 +18,7 @@ SIZE: Final = 320 * MB
 
 MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     # Without blocks for root alone, which the daemon is here.
-    "ext4": ("mkfs.ext4", "-q", "-m", "0"),
+    "ext4": ("mkfs.ext4", "-q", "-b", "4096", "-m", "0"),
     "xfs": ("mkfs.xfs", "-q"),
     # Data and metadata together, as it is advised for one that is small.
     "btrfs": ("mkfs.btrfs", "-q", "--mixed"),

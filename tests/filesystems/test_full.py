@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.filesystems.disks import KINDS, MB, available, mounted
+from tests.filesystems.disks import MB, available
 from tests.filesystems.neighbour import Neighbour, watched
 from tests.system.daemon import Answer, Daemon, running
 
@@ -24,12 +24,6 @@ SLACK: Final = 4 * MB
 
 WITHIN: Final = 110.0
 """Seconds; btrfs tells what was freed 35 seconds late."""
-
-
-@pytest.fixture(params=KINDS)
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    with mounted(request.param, tmp_path) as point:
-        yield point
 
 
 def serve(disk: Path, min_free: int) -> Any:
