@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cache.node import BLOCK, STILL, Node, running, soon
+from weightd.cache.pinning import LAPSED_AT_ONCE
 from weightd.errors import (
     Draining,
     GenerationGone,
@@ -139,6 +140,24 @@ async def test_a_lease_lapses(root: Path) -> None:
         assert holders(node) == ["replica"]
         await lapse(node, 2.0)
         assert holders(node) == []
+        await node.restart()
+        assert holders(node) == []
+
+
+async def test_many_leases_that_end_at_once_leave_requests_their_turn(root: Path) -> None:
+    many = 5 * LAPSED_AT_ONCE
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await asyncio.gather(*(node.cache.pin(f"h{n}", KEY, ttl=30.0) for n in range(many)))
+        node.clock.advance(31.0)
+        node.cache._context.changed.notify()
+        seen = []
+        async with asyncio.timeout(30):
+            while node.usage.pins:
+                await asyncio.sleep(0)
+                seen.append(node.usage.pins)
+        assert {4 * LAPSED_AT_ONCE, LAPSED_AT_ONCE} <= set(seen)
+        assert node.cache._context.counters.expired_pins == many
         await node.restart()
         assert holders(node) == []
 

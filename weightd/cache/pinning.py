@@ -26,6 +26,9 @@ from weightd.store import Damaged, PinDatabase
 DIRECTORY_DIGITS: Final = 16
 """How many digits of a generation's digest the name of its directory tells."""
 
+LAPSED_AT_ONCE: Final = 100
+"""Leases ended before requests get their turn, however many are due."""
+
 log = logging.getLogger(__name__)
 
 
@@ -151,9 +154,9 @@ class Pins:
         ]
 
     def lapse(self) -> float | None:
-        """End the leases that are due; answer how many seconds the next one has."""
+        """End leases that are due, so many at a time; answer how many seconds the next one has."""
         now = self._context.clock.now()
-        for pin in self._context.ledger.lapsed(now):
+        for pin in self._context.ledger.lapsed(now, LAPSED_AT_ONCE):
             doomed = self._context.ledger.drop_pin(pin, now)
             self._context.counters.expired_pins += 1
             self._forget(pin)
