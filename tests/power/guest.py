@@ -26,6 +26,9 @@ ROOT: Final = Path("/data/root")
 KNOWN: Final = Path("/dev/vdc")
 CAPACITY: Final = 64_000_000
 CLIENTS: Final = 3
+READY_WITHIN: Final = 300.0
+"""Seconds; an emulated processor is a tenth of a real one."""
+
 LOAD_SECONDS: Final = 600.0
 """Far more than the machine is given."""
 
@@ -59,7 +62,8 @@ def _live(say: Callable[..., None], how: str) -> None:
     journal = restored(known)
     say(booted=os.uname().release)
     lazy = ("env", "LD_PRELOAD=/bin/libeatmydata.so") if how == "unsynced" else ()
-    with running(ROOT, capacity=CAPACITY, prefix=lazy) as daemon:
+    with running(ROOT, capacity=CAPACITY, prefix=lazy, ready=False) as daemon:
+        daemon.wait_ready(READY_WITHIN)
         verify(daemon, journal, SHARED)
         for key, allowed in journal.models.items():
             say(table="models", name=key, may=[one and one.digest for one in allowed])

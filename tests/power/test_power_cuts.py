@@ -78,7 +78,7 @@ def test_a_daemon_that_flushes_nothing_is_found_out(image: Image, tmp_path: Path
     with booted(image, tmp_path, "ext4", knowledge, 1, words) as machine:
         load(machine, knowledge, LONGEST)
     with (
-        pytest.raises(Failed),
+        pytest.raises(Failed, match="in verify"),
         booted(image, tmp_path, "ext4", knowledge, 2, words) as machine,
     ):
         load(machine, knowledge, 0.0)

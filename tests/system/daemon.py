@@ -106,14 +106,14 @@ class Daemon:
     def client(self) -> Client:
         return Client(self.socket)
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within: float = READY_WITHIN) -> None:
         """Wait for the ready line; a daemon that ends instead fails the test."""
         assert self.process.stdout is not None
         said = b""
         while b" is ready\n" not in said:
-            left = self.started + READY_WITHIN - time.monotonic()
+            left = self.started + within - time.monotonic()
             readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, left))
-            assert readable, f"not ready within {READY_WITHIN} s:\n{self.said()}"
+            assert readable, f"not ready within {within} s:\n{self.said()}"
             more = os.read(self.process.stdout.fileno(), 4096)
             assert more, f"ended before it was ready ({self.process.wait()}):\n{self.said()}"
             said += more
