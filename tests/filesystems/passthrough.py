@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -28,7 +29,7 @@ def served(operation: Callable[..., Any]) -> Callable[..., Any]:
     return serve
 
 
-class Passthrough(mfusepy.Operations):
+class Passthrough(mfusepy.Operations):  # type: ignore[misc]  # it has no types
     """Every operation on a path below ``place``, or the error that is asked for."""
 
     use_ns = True
@@ -96,7 +97,7 @@ class Passthrough(mfusepy.Operations):
 
     @served
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
-        os.utime(path, ns=times)
+        os.utime(path, ns=times or (time.time_ns(), time.time_ns()))
         return 0
 
     @served

@@ -38,8 +38,8 @@ mount -t ext4 -o ro /dev/vda /new
 mount -t $filesystem ${options:+-o $options} /dev/vdb /new/data
 mount -t tmpfs none /new/run
 for place in proc sys dev; do mount --move /$place /new/$place; done
-exec chroot /new /bin/env PATH=/bin HOME=/run TMPDIR=/run PYTHONPATH=$source PYTHONDONTWRITEBYTECODE=1 \\
-    $python -m tests.power.guest ${unsynced:-synced}
+export PATH=/bin HOME=/run TMPDIR=/run PYTHONPATH=$source PYTHONDONTWRITEBYTECODE=1
+exec chroot /new $python -m tests.power.guest ${unsynced:-synced}
 """
 
 
