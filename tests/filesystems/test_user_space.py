@@ -82,10 +82,12 @@ def test_what_is_said_of_use_is_what_is_seen(tmp_path: Path) -> None:
 @pytest.mark.needs("strace")
 def test_where_there_are_no_leases_pins_and_holds_count(root: Path) -> None:
     """The probe at the start is refused, as on a network filesystem."""
-    tracer = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fcntl", "-e", "inject=fcntl:error=")
-    prefix = (*tracer[:-1], f"{tracer[-1]}EINVAL", "-P", str(root / "FORMAT"))
+    # -D: the tracer goes with the daemon, and not the other way round.
+    prefix = ("strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=fcntl")
+    prefix += ("-e", "inject=fcntl:error=EINVAL", "-P", str(root / "FORMAT"))
     with running(root, capacity=CAPACITY, prefix=prefix) as daemon:
         protects_what_it_says(daemon, False)
+        assert daemon.stop() == 0
 
 
 def protects_what_it_says(daemon: Daemon, seen: bool) -> None:
