@@ -34,34 +34,45 @@ KINDS: Final = [
 
 
 @contextmanager
-def mounted(kind: str, place: Path, options: str = "") -> Iterator[Path]:
-    """A new filesystem of ``SIZE`` bytes, on a sparse file below ``place``, until it is left."""
+def mounted(kind: str, place: Path) -> Iterator[Path]:
+    """A new filesystem of ``SIZE`` bytes below ``place``, until it is left."""
     point = place / "disk"
-    point.mkdir()
     if kind == "tmpfs":
+        point.mkdir()
         run("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "weightd-test", str(point))
-    else:
-        image = backing_file(place)
-        with image.open("wb") as file:
-            file.truncate(SIZE)
-        run(*MAKERS[kind], str(image))
-        loop = ("-o", "loop" + (f",{options}" if options else ""))
-        run("mount", "-t", kind, *loop, str(image), str(point))
-    try:
+        try:
+            yield point
+        finally:
+            run("umount", str(point))
+        return
+    make(kind, place / "image")
+    with attached(kind, place / "image", point):
         yield point
+
+
+def make(kind: str, image: Path, *options: str) -> None:
+    """Make a filesystem of ``SIZE`` bytes on a sparse file."""
+    with image.open("xb") as file:
+        file.truncate(SIZE)
+    run(*MAKERS[kind], *options, str(image))
+
+
+@contextmanager
+def attached(kind: str, image: Path, point: Path) -> Iterator[None]:
+    """Mount what is on ``image`` at ``point``, until it is left; its loop device goes with it."""
+    point.mkdir(exist_ok=True)
+    run("mount", "-t", kind, "-o", "loop", str(image), str(point))
+    try:
+        yield
     finally:
         run("umount", str(point))
 
 
-def backing_file(place: Path) -> Path:
-    """Where the bytes of a filesystem that was made below ``place`` are."""
-    return place / "image"
-
-
-def run(*command: str) -> None:
-    """Run a command that must succeed."""
+def run(*command: str) -> str:
+    """Run a command that must succeed; what it prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
 
 
 def available(point: Path) -> int:
