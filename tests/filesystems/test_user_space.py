@@ -83,8 +83,17 @@ def test_what_is_said_of_use_is_what_is_seen(tmp_path: Path) -> None:
 def test_where_there_are_no_leases_pins_and_holds_count(root: Path) -> None:
     """The probe at the start is refused, as on a network filesystem."""
     # -D: the tracer goes with the daemon, and not the other way round.
-    prefix = ("strace", "-D", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fcntl")
-    prefix += ("-e", "inject=fcntl:error=EINVAL", "-P", str(root / "FORMAT"))
+    prefix: tuple[str, ...] = (
+        "strace",
+        "-D",
+        "-f",
+        "--seccomp-bpf",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fcntl",
+    )
+    prefix = (*prefix, "-e", "inject=fcntl:error=EINVAL", "-P", str(root / "FORMAT"))
     with running(root, capacity=CAPACITY, prefix=prefix) as daemon:
         protects_what_it_says(daemon, False)
         assert daemon.stop() == 0
