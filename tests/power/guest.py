@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import termios
 import threading
 import traceback
@@ -18,19 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.power.told import Told, contents, restored
-from tests.system.daemon import running
-from tests.system.journal import verify
+from tests.system.daemon import Daemon, running
+from tests.system.journal import Journal, verify
 from tests.system.load import SHARED, Worker, working
 
 ROOT: Final = Path("/data/root")
 KNOWN: Final = Path("/dev/vdc")
-CAPACITY: Final = 64_000_000
+ROOMY: Final = 64_000_000
+TIGHT: Final = 600_000
 CLIENTS: Final = 3
 READY_WITHIN: Final = 300.0
 """Seconds; an emulated processor is a tenth of a real one."""
-
-LOAD_SECONDS: Final = 600.0
-"""Far more than the machine is given."""
 
 
 class Console:
@@ -48,32 +45,42 @@ class Console:
             termios.tcdrain(self._descriptor)
 
 
-def main(how: str) -> None:
+class _Lost(AssertionError):
+    """A check found what must not be."""
+
+
+def main() -> None:
     console = Console()
     try:
-        _live(console.say, how)
-    except BaseException:
-        console.say(failed=traceback.format_exc())
+        _live(console.say)
+    except BaseException as failure:
+        console.say(failed=traceback.format_exc(), lost=isinstance(failure, _Lost))
         raise
 
 
-def _live(say: Callable[..., None], how: str) -> None:
+def _live(say: Callable[..., None]) -> None:
     known: dict[str, Any] = json.loads(KNOWN.read_bytes().rstrip(b"\0"))
     journal = restored(known)
     say(booted=os.uname().release)
-    lazy = ("env", "LD_PRELOAD=/bin/libeatmydata.so") if how == "unsynced" else ()
-    with running(ROOT, capacity=CAPACITY, prefix=lazy, ready=False) as daemon:
+    lazy = ("env", "LD_PRELOAD=/bin/libeatmydata.so") if known["lazy"] else ()
+    evicting = known["evicting"]
+    capacity = TIGHT if evicting else ROOMY
+    with running(ROOT, capacity=capacity, prefix=lazy, ready=False) as daemon:
         daemon.wait_ready(READY_WITHIN)
-        verify(daemon, journal, SHARED)
+        if known["evicted"]:
+            journal.may_be_evicted(list(journal.models))
+        _check(daemon, journal)
         for key, allowed in journal.models.items():
             say(table="models", name=key, may=[one and one.digest for one in allowed])
         for name, digests in journal.pins.items():
             say(table="pins", name=name, may=list(digests))
         models = sum(allowed != {None} for allowed in journal.models.values())
         pins = sum(allowed != {None} for allowed in journal.pins.values())
-        say(verified=[models, pins])
+        say(verified=[models, pins], evicting=evicting)
         workers = [
-            Worker(f"client-{number}", known["seed"] * 10 + number, daemon.client, evicting=False)
+            Worker(
+                f"client-{number}", known["seed"] * 10 + number, daemon.client, evicting=evicting
+            )
             for number in range(CLIENTS)
         ]
         for worker in workers:
@@ -82,10 +89,29 @@ def _live(say: Callable[..., None], how: str) -> None:
             worker.journal.pins = Told(say, "pins", worker.journal.pins)
         say(loading=True)
         with working(workers):
-            # Nothing ends this but the cut.
-            threading.Event().wait(LOAD_SECONDS)
+            # Nothing ends this but the cut, or what must not be.
+            evicted = _evictions(daemon)
+            while all(worker.failure is None for worker in workers):
+                threading.Event().wait(0.5)
+                assert daemon.process.poll() is None, daemon.said()
+                if evicting:
+                    before, evicted = evicted, _evictions(daemon)
+                    say(evicted=evicted - before)
+
+
+def _check(daemon: Daemon, journal: Journal) -> None:
+    try:
+        verify(daemon, journal, SHARED)
+    except AssertionError as failure:
+        raise _Lost from failure
+
+
+def _evictions(daemon: Daemon) -> int:
+    """How many evictions this daemon remembers that nobody asked for."""
+    kept = daemon.client.get("/v1/evictions?limit=1000")["evictions"]
+    return sum(one["reason"] != "request" for one in kept)
 
 
 if __name__ == "__main__":
     contents()
-    main(sys.argv[1])
+    main()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.power.disk import VolatileDisk
 from tests.power.image import Image, run
 
 DISK_BYTES: Final = 512 << 20
-BOOTED_WITHIN: Final = 600.0
+BOOTED_WITHIN: Final = 1800.0
 """Seconds; without hardware support a start of the daemon alone takes half a minute."""
 
 
@@ -24,16 +26,51 @@ class Failed(AssertionError):
     """The machine saw what must not be."""
 
 
+class Lost(Failed):
+    """What was acknowledged is not there, or what is there is not accounted for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How a machine lives: on ``ext4`` or ``xfs``, with a budget that is tight or not.
+
+    ``lazy`` is a daemon whose every flush does nothing, ``lying`` a disk that says
+    it flushed.
+    """
+
+    filesystem: str
+    seed: int
+    evicting: bool = False
+    lazy: bool = False
+    lying: bool = False
+
+
 @dataclass(slots=True)
 class Knowledge:
-    """What each model and pin may be, as the console told it."""
+    """What each model and pin may be, as the console told it.
+
+    ``evicting`` says that since the last check whatever is not pinned may have
+    been evicted; ``verified`` how many models and pins the last machine found, None
+    when it was cut before.  ``cached`` and ``lost`` are the writes that
+    the disk had not flushed at the last cut, and those of them that are gone.
+    """
 
     models: dict[str, list[str | None]] = field(default_factory=dict)
     pins: dict[tuple[str, str], list[str | None]] = field(default_factory=dict)
+    evicting: bool = False
+    verified: list[int] | None = None
+    evictions: int = 0
     told: int = 0
+    cached: int = 0
+    lost: int = 0
 
     def hear(self, said: dict[str, Any]) -> None:
-        if said.get("table") == "models":
+        if "verified" in said:
+            self.verified = said["verified"]
+            self.evicting = said["evicting"]
+        elif "evicted" in said:
+            self.evictions += said["evicted"]
+        elif said.get("table") == "models":
             self.models[said["name"]] = said["may"]
             self.told += 1
         elif said.get("table") == "pins":
@@ -41,29 +78,35 @@ class Knowledge:
             self.pins[holder, key] = said["may"]
             self.told += 1
 
-    def written(self, seed: int) -> bytes:
+    def written(self, life: Life) -> bytes:
+        """What the guest reads: this, and how it is to live."""
+        self.evicting |= life.evicting
+        self.verified = None
         pins = [[holder, key, may] for (holder, key), may in self.pins.items()]
-        return json.dumps({"models": self.models, "pins": pins, "seed": seed}).encode()
+        known = {"models": self.models, "pins": pins, "evicted": self.evicting}
+        return json.dumps(known | asdict(life)).encode()
 
 
 class Machine:
     """One life of a machine, from its boot to the cut."""
 
-    def __init__(self, image: Image, place: Path, filesystem: str, words: str) -> None:
+    def __init__(self, image: Image, disk: VolatileDisk, known: Path, life: Life) -> None:
+        # A lazy daemon's work the filesystem itself would write down every few seconds.
+        words = f"weightd.filesystem={life.filesystem}{' weightd.options=commit=300' * life.lazy}"
         command = [
             *("qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"),
-            *("-machine", "q35", "-cpu", "max", "-m", "768", "-serial", "stdio"),
+            *("-machine", "q35", "-cpu", "qemu64", "-m", "768", "-serial", "stdio"),
             *("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
-            *_disk(image.system, "snapshot=on"),
-            *_disk(place / "data.img", "cache=writeback"),
-            *_disk(place / "known.img", "cache=writeback"),
-            "-append",
-            f"console=ttyS0 quiet panic=-1 {image.words} weightd.filesystem={filesystem} {words}",
+            *_disk(str(image.system), "readonly=on"),
+            *_disk(f"nbd+unix:///?socket={disk.address}", "cache=writeback"),
+            *_disk(str(known), "readonly=on"),
+            *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off {image.words} {words}"),
         ]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         self._rest = b""
+        self.disk = disk
         self.log = b""
 
     def listen(self, until: float) -> Iterator[dict[str, Any]]:
@@ -83,9 +126,9 @@ class Machine:
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
-        for said in self._lines(self._process.stdout.read()):
-            knowledge.hear(said)
-        self._process.stdout.close()
+        with self._process.stdout as console:
+            for said in self._lines(console.read()):
+                knowledge.hear(said)
 
     def said(self) -> str:
         return self.log[-6000:].decode(errors="replace")
@@ -97,29 +140,29 @@ class Machine:
             if line.startswith(b"@ "):
                 said = json.loads(line[2:])
                 if "failed" in said:
-                    raise Failed(said["failed"])
+                    raise (Lost if said["lost"] else Failed)(said["failed"])
                 yield said
 
 
-def _disk(path: Path, how: str) -> tuple[str, str]:
-    # A write that the machine did not flush is lost with its page cache, which is its
-    # memory; one that reached the disk without a flush is not, as on a disk without a cache.
-    return "-drive", f"file={path},format=raw,if=virtio,{how}"
+def _disk(file: str, how: str) -> tuple[str, str]:
+    return "-drive", f"file={file},format=raw,if=virtio,{how}"
 
 
 @contextmanager
-def booted(
-    image: Image, place: Path, filesystem: str, knowledge: Knowledge, seed: int, words: str = ""
-) -> Iterator[Machine]:
-    """A machine that goes on from what is known; cut at the latest when it is left."""
+def booted(image: Image, place: Path, knowledge: Knowledge, life: Life) -> Iterator[Machine]:
+    """A machine that goes on from what is known; its power is cut when it is left."""
     known = place / "known.img"
-    data = knowledge.written(seed)
+    data = knowledge.written(life)
     known.write_bytes(data + b"\0" * (-len(data) % 4096))
-    machine = Machine(image, place, filesystem, words)
+    disk = VolatileDisk(place / "data.img", flushing=not life.lying)
     try:
-        yield machine
+        machine = Machine(image, disk, known, life)
+        try:
+            yield machine
+        finally:
+            machine.cut(knowledge)
     finally:
-        machine.cut(knowledge)
+        knowledge.cached, knowledge.lost = disk.cut(random.Random(life.seed))
 
 
 def new_disk(place: Path, filesystem: str) -> None:
