@@ -31,7 +31,7 @@ test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, and
 	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 $(BIN)/pytest -rP --timeout 1800 \
 		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py
 
-test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour)
+test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour or more)
 	$(BIN)/pytest -rP tests/power
 
 test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as root)
