@@ -61,6 +61,7 @@ def test_a_far_end_that_is_lost_costs_nothing_of_what_is_before_it(
         with pytest.raises(http.client.IncompleteRead):
             daemon.client.call("GET", f"/v1/content/{lost}?file={lost}")
         read = daemon.client.call("GET", f"/v1/content/{kept}?file={kept}")
+        assert read.status == 200, (read, places, daemon.said())
         assert read.body == single(kept, SIZE).body
         everything(life, kept)
         backing.grow_back()
