@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 from typing import Final
 
+from weightd.store import libc
 from weightd.units import round_up
 
 WINDOW: Final = 16 << 20
@@ -32,6 +32,10 @@ class Blocks:
         self._block = block
         self._length = length
         self._taken = 0
+
+    def missing(self, end: int) -> int:
+        """By how many bytes of blocks the file grows when it is written up to ``end``."""
+        return max(0, round_up(end, self._block) - round_up(self._taken, self._block))
 
     def cover(self, end: int) -> int:
         """Have blocks for the bytes before ``end``; by how many bytes of blocks that grew.
@@ -53,14 +57,10 @@ class Blocks:
 
 def _allocate(descriptor: int, offset: int, size: int) -> bool:
     """Take the blocks of a range; False where the filesystem does not offer that."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
-    if call is None:
-        return False
     arguments = (ctypes.c_int(_KEEP_SIZE), ctypes.c_int64(offset), ctypes.c_int64(size))
-    while call(ctypes.c_int(descriptor), *arguments) != 0:
-        number = ctypes.get_errno()
-        if number in _NOT_OFFERED:
+    try:
+        return libc.call("fallocate", ctypes.c_int(descriptor), *arguments)
+    except OSError as error:
+        if error.errno in _NOT_OFFERED:
             return False
-        if number != errno.EINTR:
-            raise OSError(number, os.strerror(number))
-    return True
+        raise

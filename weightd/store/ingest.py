@@ -236,7 +236,7 @@ class Ingest:
         blocks = Blocks(descriptor, self._root.block, length)
         digest, pace, size = hashlib.sha256(), WriteBack(descriptor), 0
         while count := fill(source, buffer if length is None else buffer[: length - size]):
-            if length is None and (more := self._growth(size, count)):
+            if length is None and (more := blocks.missing(size + count)):
                 claim(more)
             with reported(f"write to {path}"):
                 growth = blocks.cover(size + count)
@@ -256,10 +256,6 @@ class Ingest:
             raise IncompleteBody(received=size, declared=length)
         if source.readinto(buffer[:1]):
             raise InvalidRequest(what="body", reason=f"it is longer than the {length} declared")
-
-    def _growth(self, size: int, count: int) -> int:
-        block = self._root.block
-        return round_up(size + count, block) - round_up(size, block)
 
     def _seal(self, descriptor: int) -> Stamp:
         """Give the file its mode and group, bring it to stable storage; its stamp."""

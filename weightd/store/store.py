@@ -7,6 +7,7 @@ makes that last.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from weightd.store import (
     check,
     layout,
     lease,
+    libc,
     processes,
     publish,
     root,
@@ -231,7 +233,7 @@ class Store:
         """
         if settled and self.must_settle:
             with reading(f"syncfs of {self.root}"):
-                tree.sync_filesystem(self._root.directory)
+                libc.call("syncfs", ctypes.c_int(self._root.directory))
         with reading(f"statvfs of {self.root}"):
             answer = os.fstatvfs(self._root.directory)
         used = answer.f_blocks - answer.f_bfree

@@ -6,7 +6,6 @@ fifo, or a file another process holds a lease on, from stopping the thread.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -144,11 +143,3 @@ def write_flushed(name: str, data: bytes, parent: int, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_filesystem(descriptor: int) -> None:
-    """Bring all of the filesystem that holds ``descriptor`` to stable storage.  Raises OSError."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if call is not None and call(ctypes.c_int(descriptor)) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
