@@ -33,7 +33,7 @@ from weightd.model import (
     Manifest,
     content_digest,
 )
-from weightd.store import AlreadyPublished, Ingest, NoSpace
+from weightd.store import AlreadyPublished, Ingest, NoSpace, StillThere
 
 
 class Arrivals:
@@ -195,12 +195,19 @@ class Arrivals:
         return succession
 
     async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
+        try:
+            return await self._appear(ingest, manifest)
+        except AlreadyPublished:
+            await self._evictions.make_way(manifest.id)
+            return await self._appear(ingest, manifest)
+
+    async def _appear(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
         publish = self._context.store.publish
         try:
             _, blobs = await self._context.workers.commit(publish, ingest, manifest)
-        except AlreadyPublished:
-            await self._evictions.make_way(manifest.id)
-            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
+        except StillThere as left:
+            self._evictions.add_damaged({left.generation: left.bytes})
+            raise left.failure from left
         return blobs
 
     async def _restore(

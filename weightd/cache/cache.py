@@ -141,7 +141,7 @@ class WeightCache:
             await self._evictions.mark_or_later(id)
         self._memory = Memory(context, self._evictions, history, recency)
         self._evictions.add_debris(report.debris)
-        self._evictions.add_damaged(report.damaged)
+        self._evictions.add_damaged({one.generation: one.bytes for one in report.damaged})
         self._upkeep = Upkeep(
             context,
             self._evictions,

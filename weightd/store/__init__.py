@@ -5,7 +5,16 @@ verified model or none, and that what was acknowledged is found again after a
 crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
-from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused, Use
+from weightd.store.faults import (
+    AlreadyPublished,
+    Damage,
+    NoSpace,
+    PinsLost,
+    SeizeRefused,
+    StillThere,
+    Stranded,
+    Use,
+)
 from weightd.store.history_database import HistoryDatabase, Recency
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
@@ -38,7 +47,9 @@ __all__ = [
     "SeizeRefused",
     "Sight",
     "Source",
+    "StillThere",
     "Store",
     "StoredPin",
+    "Stranded",
     "Use",
 ]

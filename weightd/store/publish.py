@@ -14,9 +14,10 @@ import os
 from contextlib import suppress
 from typing import Final
 
+from weightd.errors import IoError
 from weightd.model import Blob, GenerationId, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import AlreadyPublished, printable, reported
+from weightd.store.faults import AlreadyPublished, StillThere, printable, reported
 from weightd.store.ingest import Ingest
 from weightd.store.manifest_file import Record, Stamp
 from weightd.store.root import Root
@@ -32,7 +33,7 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
     """Make an ingest a model; its blobs, in the order of ``manifest.files``.
 
     Raises AlreadyPublished, NoSpace, IoError; the ingest is then still to be
-    aborted, and nothing is visible.
+    aborted, and nothing is visible.  Raises StillThere when it cannot be taken back.
     """
     record = Record(manifest, _stamps(ingest, manifest))
     name = layout.generation_name(manifest.id)
@@ -47,7 +48,7 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
             os.fchmod(generation, _GENERATION_MODE)
             os.fsync(generation)
         root.reach("publish.manifest-flushed")
-        _appear(root, ingest.id, name)
+        _appear(root, ingest, record)
     ingest.settle()
     return record.blobs(root.block)
 
@@ -96,18 +97,32 @@ def _flush_directories(root: Root, top: int) -> None:
     os.fsync(top)
 
 
-def _appear(root: Root, arrival: str, name: str) -> None:
+def _appear(root: Root, ingest: Ingest, record: Record) -> None:
     """Rename into ``models/`` for good; a flush that fails takes it back."""
-    os.rename(arrival, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
-    root.reach("publish.renamed")
+    name = layout.generation_name(record.manifest.id)
+    os.rename(ingest.id, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
     try:
+        root.reach("publish.renamed")
         os.fsync(root.models)
         os.fsync(root.incoming)
-    except OSError:
+    except OSError as cause:
         # Not acknowledged, so it must not be found by a lookup either.
-        os.rename(name, arrival, src_dir_fd=root.models, dst_dir_fd=root.incoming)
+        _take_back(root, ingest, record, cause)
         raise
     root.reach("publish.parent-flushed")
+
+
+def _take_back(root: Root, ingest: Ingest, record: Record, cause: OSError) -> None:
+    name = layout.generation_name(record.manifest.id)
+    try:
+        os.rename(name, ingest.id, src_dir_fd=root.models, dst_dir_fd=root.incoming)
+    except OSError as error:
+        ingest.settle()
+        failure = IoError(
+            call=f"rename of {layout.MODELS}/{name} back to {layout.INCOMING}",
+            error=f"{error.strerror}, after {cause.strerror}",
+        )
+        raise StillThere(failure, record.manifest.id, record.blobs(root.block)) from error
 
 
 def mark_superseded(root: Root, generation: GenerationId) -> None:

@@ -32,7 +32,7 @@ from weightd.store import (
     tree,
     unlink,
 )
-from weightd.store.faults import Damage, Use, reading
+from weightd.store.faults import Damage, StillThere, Stranded, Use, reading
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight, Watch
@@ -146,9 +146,14 @@ class Store:
     def publish(self, ingest: Ingest, manifest: Manifest) -> tuple[Path, tuple[Blob, ...]]:
         """Make an arrival a model: the path handed out, and its blobs.
 
-        Raises AlreadyPublished, NoSpace, IoError; nothing is visible then.
+        Raises AlreadyPublished, NoSpace, IoError; nothing is visible then.  Raises
+        StillThere when it is, and is to be doomed.
         """
-        blobs = publish.publish(self._root, ingest, manifest)
+        try:
+            blobs = publish.publish(self._root, ingest, manifest)
+        except StillThere:
+            self._count(1)
+            raise
         self._count(1)
         return self.path_of(manifest.id), blobs
 
@@ -171,11 +176,17 @@ class Store:
     def doom(self, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
         """Seize all of ``ids``, then move each out of reach, in that order.
 
-        Raises SeizeRefused, IoError, NoSpace; nothing has moved then.
+        Raises SeizeRefused, IoError, NoSpace; nothing has moved then.  Raises
+        Stranded, which tells what has.
         """
-        # Two seizures at once would each see the other's descriptors as use.
-        with self._seizing:
-            doomed = seize.doom(self._root, ids)
+        try:
+            # Two seizures at once would each see the other's descriptors as use.
+            with self._seizing:
+                doomed = seize.doom(self._root, ids)
+        except Stranded as stranded:
+            self._watch.forget(ids)
+            self._count(-len(stranded.moved))
+            raise
         self._watch.forget(ids)
         self._count(-len(doomed))
         return doomed
