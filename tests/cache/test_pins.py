@@ -239,12 +239,7 @@ async def test_a_lease_that_ended_while_nothing_could_be_written_is_forgotten_la
 ) -> None:
     """Also when its holder tried to pin anew meanwhile, in vain."""
     async with running(root, CAPACITY) as node:
-        await node.put("model", BLOCK)
-        await node.cache.pin("replica", KEY, ttl=30.0)
-        read_only(node, True)
-        node.clock.advance(31.0)
-        node.cache._pins.lapse()
-        await lingers(node)
+        await ends_unwritten(node)
         if again:
             with pytest.raises(StateUnwritable):
                 await node.cache.pin("replica", KEY)
@@ -258,17 +253,22 @@ async def test_a_lease_that_ended_while_nothing_could_be_written_is_forgotten_la
 
 async def test_a_pin_anew_is_not_forgotten_for_the_one_that_ended(root: Path) -> None:
     async with running(root, CAPACITY) as node:
-        await node.put("model", BLOCK)
-        await node.cache.pin("replica", KEY, ttl=30.0)
-        read_only(node, True)
-        node.clock.advance(31.0)
-        node.cache._pins.lapse()
-        await lingers(node)
+        await ends_unwritten(node)
         read_only(node, False)
         await node.cache.pin("replica", KEY)
         await node.cache._pins.forget_again()
         await node.restart()
         assert holders(node) == ["replica"]
+
+
+async def ends_unwritten(node: Node) -> None:
+    """A lease of ``replica`` ends while nothing can be written."""
+    await node.put("model", BLOCK)
+    await node.cache.pin("replica", KEY, ttl=30.0)
+    read_only(node, True)
+    node.clock.advance(31.0)
+    node.cache._pins.lapse()
+    await lingers(node)
 
 
 async def lingers(node: Node) -> None:
