@@ -23,11 +23,12 @@ def kind_of(directory: Path, mounts: str | None = None) -> str:
     ``mounts`` is what `_MOUNTS` says.
     """
     try:
-        lines = (_MOUNTS.read_text() if mounts is None else mounts).splitlines()
+        told = os.fsdecode(_MOUNTS.read_bytes()) if mounts is None else mounts
     except OSError:
         return ""
     path, best, kind = os.path.realpath(directory), "", ""
-    for line in lines:
+    # A newline is the one end of a line that the kernel escapes in a path.
+    for line in filter(None, told.split("\n")):
         left, _, right = line.partition(" - ")
         point = _unescaped(left.split(" ")[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
