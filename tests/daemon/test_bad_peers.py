@@ -10,7 +10,6 @@ import http.client
 import json
 import selectors
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -21,13 +20,13 @@ import psutil
 import pytest
 
 from tests.daemon.test_replica_socket import memory
+from tests.polling import WITHIN, until_nothing
 from tests.system.daemon import Client, Daemon, running
 
 CAPACITY: Final = 100_000_000
 MOST_MEMORY: Final = 64 << 20
 PEERS: Final = 50
 PINS_PER_USER: Final = 1024
-WITHIN: Final = 60.0
 STEP: Final = 1.0
 """Seconds between two bytes of a head."""
 
@@ -169,10 +168,11 @@ def listening_port(daemon: Daemon) -> int:
     return int(port)
 
 
+def _busy(status: Any) -> dict[str, int]:
+    return {name: status[name] for name in ("arrivals", "doomed_bytes") if status[name]}
+
+
 def wait_idle(daemon: Daemon) -> None:
     """Wait until what was refused is put away."""
-    bound = time.monotonic() + WITHIN
-    while (status := daemon.client.status())["arrivals"] or status["doomed_bytes"]:
-        assert time.monotonic() < bound, status
-        time.sleep(0.02)  # nothing announces it
+    until_nothing(lambda: _busy(daemon.client.status()))
     assert not list((daemon.root / "incoming").iterdir())

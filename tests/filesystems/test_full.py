@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests.filesystems.disks import MB, available
 from tests.filesystems.neighbour import Neighbour, watched
+from tests.polling import until
 from tests.system.daemon import Answer, Daemon, running
 
 MODEL: Final = 16 * MB
@@ -21,9 +20,6 @@ MIN_FREE: Final = 64 * MB
 
 SLACK: Final = 4 * MB
 """What a filesystem may take for itself besides the blocks of files."""
-
-WITHIN: Final = 110.0
-"""Seconds; btrfs tells what was freed 35 seconds late."""
 
 
 def serve(disk: Path, min_free: int) -> Any:
@@ -39,14 +35,6 @@ def keys(daemon: Daemon) -> list[str]:
     return [one["key"] for one in daemon.client.get("/v1/models")["models"]]
 
 
-def until(true: Callable[[], bool], daemon: Daemon) -> None:
-    """Wait for what nothing announces."""
-    bound = time.monotonic() + WITHIN
-    while not true():
-        assert time.monotonic() < bound, (daemon.client.status(), daemon.said())
-        time.sleep(0.05)
-
-
 @pytest.mark.timeout(240)
 def test_what_others_take_is_given_up_and_not_more(disk: Path) -> None:
     neighbour = Neighbour(disk)
@@ -59,8 +47,8 @@ def test_what_others_take_is_given_up_and_not_more(disk: Path) -> None:
         short = MIN_FREE - available(disk)
         wanted = math.ceil(short / MODEL)
         assert wanted in (2, 3)
-        until(lambda: available(disk) >= MIN_FREE, daemon)
-        until(lambda: daemon.client.status()["doomed_bytes"] == 0, daemon)
+        until(lambda: available(disk) >= MIN_FREE, daemon.said)
+        until(lambda: daemon.client.status()["doomed_bytes"] == 0, daemon.said)
         journal = daemon.client.get("/v1/evictions")["evictions"]
         assert [one["reason"] for one in journal] == ["disk"] * wanted
         assert [one["key"] for one in journal] == [f"m{n}" for n in range(1, wanted + 1)]
@@ -100,7 +88,7 @@ def test_on_a_disk_that_others_filled_everything_but_writing_goes_on(disk: Path)
         assert daemon.client.call("GET", "/healthz").status == 200
         assert sum(1 for _ in path.iterdir()) == 1
         neighbour.leave()
-        until(lambda: put(daemon, "wanted").status == 201, daemon)
+        until(lambda: put(daemon, "wanted").status == 201, daemon.said)
         assert daemon.client.call("PUT", "/v1/pins/again/kept").status == 201
         assert set(keys(daemon)) == {"kept", "wanted"}
         assert daemon.stop() == 0

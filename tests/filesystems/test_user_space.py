@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +13,13 @@ import pytest
 
 import tests.filesystems.passthrough as passthrough
 from tests.filesystems.disks import run
+from tests.polling import WITHIN, until
 from tests.store.support import MAPS, process
 from tests.system.daemon import Daemon, running
 from tests.system.journal import Journal, settled, verify
 from tests.system.metrics import agree
 from tests.system.models import blocks_of, single
-from tests.system.troubled import WITHIN, Troubled
+from tests.system.troubled import Troubled
 
 pytestmark = [pytest.mark.needs("root", "fusermount3", "fuse", "flock"), pytest.mark.timeout(240)]
 
@@ -60,11 +60,8 @@ def mounted(place: Path) -> Iterator[tuple[Path, Faults]]:
     program = [sys.executable, passthrough.__file__, str(behind), str(point), str(place / "faults")]
     server = subprocess.Popen(program)
     try:
-        bound = time.monotonic() + WITHIN
-        while not os.path.ismount(point):
-            assert server.poll() is None
-            assert time.monotonic() < bound
-            time.sleep(0.01)  # nothing announces it
+        until(lambda: os.path.ismount(point) or server.poll() is not None)
+        assert server.poll() is None
         yield point, faults
         faults.none()
     finally:
@@ -130,10 +127,7 @@ def protects_what_it_says(daemon: Daemon, seen: bool) -> None:
 
 def wait_for_delete(daemon: Daemon, key: str) -> None:
     """The filesystem learns a moment later that nobody has a file open any more."""
-    bound = time.monotonic() + WITHIN
-    while daemon.client.call("DELETE", f"/v1/models/{key}").status != 204:
-        assert time.monotonic() < bound, daemon.said()
-        time.sleep(0.02)  # nothing announces it
+    until(lambda: daemon.client.call("DELETE", f"/v1/models/{key}").status == 204, daemon.said)
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tests.polling import until, until_nothing
 from tests.system.daemon import Daemon
-
-GIVEN_BACK_WITHIN: Final = 60.0
-"""Seconds; far more than it takes to notice that a peer is gone."""
 
 _TELLS_TASKS: Final = """
 import asyncio, os, signal
@@ -63,19 +61,18 @@ def inside(daemon: Daemon, place: Path) -> Inside:
 
 def given_back(daemon: Daemon, place: Path, before: Inside) -> None:
     """Wait until nothing is left of what was not there ``before``."""
-    deadline = time.monotonic() + GIVEN_BACK_WITHIN
-    while left := inside(daemon, place).more_than(before):
-        assert time.monotonic() < deadline, f"left: {left}\n{daemon.said()}"
-        time.sleep(0.1)  # nothing announces that a connection was taken down
+    left = partial(_left, daemon, place, before)
+    until_nothing(left, daemon.said)
+
+
+def _left(daemon: Daemon, place: Path, before: Inside) -> object:
+    return inside(daemon, place).more_than(before)
 
 
 def _tasks(daemon: Daemon, told: Path) -> Counter[str]:
     told.unlink(missing_ok=True)
     daemon.process.send_signal(signal.SIGUSR1)
-    deadline = time.monotonic() + GIVEN_BACK_WITHIN
-    while not told.exists():
-        assert time.monotonic() < deadline, f"it does not tell its tasks:\n{daemon.said()}"
-        time.sleep(0.01)  # a signal is not answered
+    until(told.exists, lambda: f"it does not tell its tasks:\n{daemon.said()}")
     return Counter(f"task {name}" for name in told.read_text().splitlines())
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.polling import until_nothing
 from tests.system.daemon import Client, Daemon
-
-WITHIN: Final = 30.0
 
 SAME: Final = {
     "weightd_models": "models",
@@ -43,10 +41,7 @@ def metrics(client: Client) -> dict[str, float]:
 
 def agree(daemon: Daemon) -> None:
     """Compare the three, once they are of one instant: use comes and goes between two answers."""
-    bound = time.monotonic() + WITHIN
-    while (differ := _differ(daemon.client)) != {}:
-        assert time.monotonic() < bound, differ
-        time.sleep(0.05)  # nothing announces an instant without change
+    until_nothing(lambda: _differ(daemon.client))
 
 
 def _differ(client: Client) -> dict[str, Any]:

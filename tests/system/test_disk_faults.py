@@ -8,7 +8,6 @@ good as new, without a restart.
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any, Final
 
 import pytest
 
+from tests.polling import until_nothing
 from tests.store.support import MAPS, process
 from tests.system.daemon import Daemon, running
 from tests.system.faults import FAULTS, Fault, failing
 from tests.system.journal import Journal, pins, settled, verify
 from tests.system.metrics import agree
 from tests.system.models import blocks_of, directory, single
-from tests.system.troubled import WITHIN, Arrival, Aside, Troubled
+from tests.system.troubled import Arrival, Aside, Troubled
 
 SIZE: Final = 100_000
 CAPACITY: Final = 7 * 102_400
@@ -153,10 +153,7 @@ def open_in(daemon: Daemon) -> Counter[str]:
 
 def wait_for_open(daemon: Daemon, expected: Counter[str]) -> None:
     """Wait until nothing is open but what is ``expected``: a connection goes after its answer."""
-    bound = time.monotonic() + WITHIN
-    while (left := _beyond(open_in(daemon), expected)) != []:
-        assert time.monotonic() < bound, left
-        time.sleep(0.02)  # nothing announces it
+    until_nothing(lambda: _beyond(open_in(daemon), expected))
 
 
 def _beyond(found: Counter[str], expected: Counter[str]) -> list[Any]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.polling import until
 from tests.store.support import MAPS, process
 from tests.system.daemon import Daemon, running
-from tests.system.journal import SETTLED_WITHIN, settled
+from tests.system.journal import settled
 from tests.system.models import Content, blocks_of, single
 from tests.system.roots import open_store, publish
 
@@ -79,8 +79,5 @@ def test_one_that_is_evicted_frees_just_its_own(
 
 def _booked(daemon: Daemon, size: int) -> None:
     """Wait until books and disk both come to ``size``; which files are one is seen by a check."""
-    deadline = time.monotonic() + SETTLED_WITHIN
-    while settled(daemon)["used_bytes"] != size:
-        assert time.monotonic() < deadline, daemon.client.status()
-        time.sleep(0.02)  # nothing announces the end of a check
+    until(lambda: settled(daemon)["used_bytes"] == size, daemon.client.status)
     assert blocks_of(daemon.root) == size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.polling import WITHIN, until
 from tests.system.daemon import Daemon, running
 from tests.system.metrics import agree, metrics
 from tests.system.models import Content
@@ -22,15 +23,6 @@ from weightd.store import PinDatabase
 MB = 1 << 20
 CAPACITY = 10 * MB
 LEASES: Final = 10_000
-WITHIN: Final = 60.0
-
-
-def until(true: Callable[[], bool], daemon: Daemon) -> None:
-    """Wait for what nothing announces."""
-    bound = time.monotonic() + WITHIN
-    while not true():
-        assert time.monotonic() < bound, daemon.said()
-        time.sleep(0.05)
 
 
 def holders(daemon: Daemon) -> set[str]:
@@ -77,12 +69,12 @@ def test_pins_of_an_earlier_boot_lapse_after_the_grace(root: Path, tmp_path: Pat
     first, second = booted(tmp_path, "first"), booted(tmp_path, "second")
     with running(root, capacity=CAPACITY, options=grace, prefix=first) as daemon:
         pin(daemon, "witness", "m", "?ttl=3")
-        until(partial(gone, daemon, "witness"), daemon)
+        until(partial(gone, daemon, "witness"), daemon.said)
         assert holders(daemon) == {"dead", "renews", "eternal"}
         daemon.kill()
     with running(root, capacity=CAPACITY, options=grace, prefix=second) as daemon:
         assert daemon.client.call("PUT", "/v1/pins/renews/m").status == 200
-        until(partial(gone, daemon, "dead"), daemon)
+        until(partial(gone, daemon, "dead"), daemon.said)
         assert holders(daemon) == {"renews", "eternal"}
         assert daemon.stop() == 0
 
@@ -126,7 +118,7 @@ def test_a_jump_of_the_wall_clock_ends_no_lease_early_or_late(root: Path, tmp_pa
         for jump, key in (("-1d", "back"), ("+1d", "ahead")):
             pin(daemon, key, "m", "?ttl=2")
             clock.shift(jump)
-            until(partial(gone, daemon, key), daemon)
+            until(partial(gone, daemon, key), daemon.said)
             assert holders(daemon) == {"long"}
             later = put(daemon, key)["published_at"]
             assert 0 <= seconds(later) - seconds(published) < WITHIN
@@ -149,7 +141,7 @@ def test_a_restart_under_a_clock_set_back_keeps_leases_and_order(
         assert daemon.stop() == 0
     clock.shift("-1d")
     with running(root, capacity=CAPACITY, prefix=clock.prefix) as daemon:
-        until(partial(gone, daemon, "short"), daemon)
+        until(partial(gone, daemon, "short"), daemon.said)
         assert holders(daemon) == {"long"}
         put(daemon, "newest")
         assert used(daemon, "old") < used(daemon, "new") < used(daemon, "newest")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.polling import WITHIN, until
 from tests.system.daemon import Answer, Client
 from tests.system.journal import Journal, Life, Refused
 from tests.system.models import Content
-
-WITHIN: Final = 60.0
 
 REFUSALS: Final = {
     "io-error": 500,
@@ -116,10 +114,8 @@ class Arrival:
 
 def _file_below(place: Path, before: set[Path], name: str) -> Path:
     """The file of that name in a directory that is new in ``place``, once it is there."""
-    bound = time.monotonic() + WITHIN
-    while True:
-        for arrival in set(place.iterdir()) - before:
-            for file in arrival.glob(f"*/{name}"):
-                return file
-        assert time.monotonic() < bound, "the arrival did not come to its second file"
-        time.sleep(0.005)  # nothing announces it
+
+    def found() -> list[Path]:
+        return [file for one in set(place.iterdir()) - before for file in one.glob(f"*/{name}")]
+
+    return until(found, lambda: "the arrival did not come to its second file")[0]
