@@ -25,6 +25,7 @@ NAMES: Final = frozenset(
         "publish.renamed",
         "publish.parent-flushed",
         "retire.marked",
+        "retire.renumbered",
         "retire.unmarked",
         "evict.seized",
         "evict.renamed-one",

@@ -9,6 +9,7 @@ whoever stops waiting for it, so that ledger and disk agree.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from weightd.cache.admission import Admission
 from weightd.cache.checks import Checks
@@ -21,6 +22,7 @@ from weightd.errors import (
     Blocked,
     DiskFull,
     Exists,
+    IoError,
     Pinned,
     TooLarge,
 )
@@ -107,14 +109,16 @@ class Arrivals:
                 raise reservation.refusal
             return await completed(self._publish(reservation, ingest, files, terms))
         finally:
-            await completed(self._abort(ingest))
+            await completed(self._abort(ingest, reservation))
 
-    async def _abort(self, ingest: Ingest) -> None:
+    async def _abort(self, ingest: Ingest, reservation: Reservation) -> None:
         """Let what was written go; a second time, or after a publication, this does nothing."""
         if ingest.settled:
             return
         left = await self._context.workers.commit(ingest.abort)
         if left is not None:
+            # Counted as what is doomed from now on, and once.
+            reservation.written = max(0, reservation.written - left.bytes)
             self._evictions.add_debris([left])
 
     async def _transfer(
@@ -179,12 +183,11 @@ class Arrivals:
         files: tuple[FileEntry, ...],
     ) -> Succession:
         now = self._context.clock.now()
-        self.last_sequence += 1
         manifest = Manifest(
             key=id.key,
             digest=id.digest,
             files=files,
-            sequence=self.last_sequence,
+            sequence=self._next_sequence(),
             published_at=now,
         )
         blobs = await self._publish_on_disk(ingest, manifest)
@@ -220,9 +223,9 @@ class Arrivals:
         # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
         ledger.read(known.id, 1)
         try:
-            await self._context.workers.commit(self._context.store.clear_superseded, known.id)
+            await self._unretire(known)
             # The promise ends with the restoration, so the copy that came has to go before.
-            await self._abort(ingest)
+            await self._abort(ingest, reservation)
             succession = ledger.restore(reservation, known.id, self._context.clock.now())
         finally:
             gone = ledger.read(known.id, -1)
@@ -230,6 +233,24 @@ class Arrivals:
                 self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
         self._tell("published", known)
         return succession
+
+    async def _unretire(self, known: Generation) -> None:
+        """Let the disk say that it is current; when it fails, that it is not."""
+        model = self._context.models[known.id]
+        manifest = replace(model.manifest, sequence=self._next_sequence())
+        # Nobody else is to mark it meanwhile.
+        self._evictions.forget_mark(known.id)
+        try:
+            await self._context.workers.commit(self._context.store.restore, manifest)
+        except (IoError, NoSpace):
+            # It may be unmarked by now, and would come before what is current at the next start.
+            await self._evictions.mark_or_later(known.id)
+            raise
+        model.manifest = manifest
+
+    def _next_sequence(self) -> int:
+        self.last_sequence += 1
+        return self.last_sequence
 
     async def _follow(self, succession: Succession) -> None:
         """Put the predecessor where it belongs before the arrival is acknowledged.

@@ -61,6 +61,7 @@ class Evictions:
         cancelled half way: await it by `completed`.
         """
         key = None if arrival is None else arrival.key
+        await self._owe_nothing(victims, arrival)
         try:
             moved = await self._context.workers.seize(
                 self._context.store.doom, [victim.id for victim in victims]
@@ -84,6 +85,25 @@ class Evictions:
             await self._stand_again(victims, arrival, {})
             raise
         self._out_of_reach(victims, moved, reason, key)
+
+    async def _owe_nothing(self, victims: Sequence[Doomed], arrival: Reservation | None) -> None:
+        """Make older retirements of the victims' keys last before the victims go.
+
+        Without its mark an older copy would be current again at the next start.
+        Raises IoError or, for an arrival, SeizeRefused.
+        """
+        for victim in victims:
+            older = [one for one in self._unmarked if one.key == victim.id.key]
+            for id in older if victim.was is not Standing.RETIRED else ():
+                try:
+                    await self.mark(id)
+                except IoError as error:
+                    reason = f"an older copy of it is not marked as retired yet: {error.error}"
+                    refused = {victim.id: Use("use", reason)} if arrival is not None else {}
+                    await self._stand_again(victims, arrival, refused)
+                    if arrival is None:
+                        raise
+                    raise SeizeRefused(refused) from error
 
     def _out_of_reach(
         self,
@@ -150,6 +170,10 @@ class Evictions:
             await self.mark(id)
         except IoError as error:
             log.warning("the retirement of %s is not on disk yet: %s", id.key, error)
+
+    def forget_mark(self, id: GenerationId) -> None:
+        """It is to be current again: its retirement is owed to the disk no more."""
+        self._unmarked.discard(id)
 
     async def mark_again(self) -> None:
         """Make those retirements last that the disk refused.  Raises IoError."""

@@ -19,7 +19,7 @@ from weightd.model import Blob, GenerationId, Manifest
 from weightd.store import layout, manifest_file, tree
 from weightd.store.faults import AlreadyPublished, StillThere, printable, reported
 from weightd.store.ingest import Ingest
-from weightd.store.manifest_file import Record, Stamp
+from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import opened
 
@@ -140,11 +140,34 @@ def mark_superseded(root: Root, generation: GenerationId) -> None:
     root.reach("retire.marked")
 
 
-def clear_superseded(root: Root, generation: GenerationId) -> None:
-    """Make a retired generation current again.  Raises IoError."""
-    name = layout.generation_name(generation)
-    with reported(f"return of {generation.key}"), opened(name, root.models) as directory:
+def restore(root: Root, manifest: Manifest) -> None:
+    """Make a retired generation current again, under the new sequence of ``manifest``.
+
+    With its old one it would give way to what was published after it, unless
+    that was marked.  Raises NoSpace or IoError; whether it is marked is then not
+    known, and it is to be marked again.
+    """
+    name = layout.generation_name(manifest.id)
+    with reported(f"return of {manifest.key}"), opened(name, root.models) as directory:
+        _replace_manifest(root, name, directory, manifest)
+        root.reach("retire.renumbered")
         with suppress(FileNotFoundError):
             os.unlink(layout.own_name(layout.SUPERSEDED, name), dir_fd=directory)
         os.fsync(directory)
-    root.reach("retire.unmarked")
+        root.reach("retire.unmarked")
+
+
+def _replace_manifest(root: Root, name: str, directory: int, manifest: Manifest) -> None:
+    """Put a manifest of the same files in the place of the one there is, whole or not at all."""
+    own = layout.own_name(layout.MANIFEST, name)
+    fresh = layout.own_name(layout.NEXT_MANIFEST, name)
+    try:
+        record = manifest_file.read(name, root.models)
+    except Unreadable as error:
+        raise OSError(None, str(error)) from error
+    with suppress(FileNotFoundError):
+        os.unlink(fresh, dir_fd=directory)
+    data = manifest_file.encode(Record(manifest, record.stamps))
+    tree.write_flushed(fresh, data, directory, 0o444)
+    os.rename(fresh, own, src_dir_fd=directory, dst_dir_fd=directory)
+    os.fsync(directory)

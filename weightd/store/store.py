@@ -169,9 +169,12 @@ class Store:
         """Retire a generation for good.  Raises NoSpace, IoError."""
         publish.mark_superseded(self._root, generation)
 
-    def clear_superseded(self, generation: GenerationId) -> None:
-        """Make a retired generation current again.  Raises IoError."""
-        publish.clear_superseded(self._root, generation)
+    def restore(self, manifest: Manifest) -> None:
+        """Make a retired generation current again, as ``manifest``, whose sequence is new.
+
+        Raises NoSpace, IoError; it is then to be marked superseded again.
+        """
+        publish.restore(self._root, manifest)
 
     def doom(self, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
         """Seize all of ``ids``, then move each out of reach, in that order.
