@@ -10,7 +10,7 @@ LOCK   := requirements-dev.txt requirements-weights.txt
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-storm test-power test-deps test-power-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,22 @@ test-fast: $(VENV)/.made  ## The suite without the daemons under load and under 
 test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint and at 100 random instants
 	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
 
+test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, and 1,000 opens meet evictions
+	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 $(BIN)/pytest -rP --timeout 1800 \
+		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py
+
+test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour or more)
+	$(BIN)/pytest -rP tests/power
+
+test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as root)
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		busybox-static cpio kmod libeatmydata1 qemu-system-x86
+
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		bash curl mount nginx-light npm openssl prometheus strace tar util-linux
+		bash btrfs-progs curl e2fsprogs faketime fuse3 mount nginx-light npm openssl prometheus \
+		strace tar util-linux xfsprogs
 	npm install --global --silent azurite
 
 check: $(VENV)/.made  ## Lint, types and floors

@@ -20,6 +20,7 @@ _PACKAGES: Final = {
     "boto3": "boto3",
     "azure-storage-blob": "azure.storage.blob",
     "huggingface_hub": "huggingface_hub",
+    "fuse": "mfusepy",
 }
 
 

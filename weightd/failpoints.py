@@ -32,6 +32,7 @@ NAMES: Final = frozenset(
         "publish.parent-flushed",
         "publish.tidied",
         "retire.marked",
+        "retire.renumbered",
         "retire.unmarked",
         "evict.seized",
         "evict.renamed-one",

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from tests.api.serving import BUDGET, Answer, Served, answering, problem, serving
 from weightd import __version__
 from weightd.api import Desk, Limits
+from weightd.api.eventstream import EventStream
 from weightd.cache import EVENT_TYPES, Options, WeightCache
+from weightd.cache.records import Event
 from weightd.store import Store
 from weightd.wire.answers import (
     AdmissionVerdict,
@@ -111,6 +116,24 @@ async def test_events_have_a_heartbeat_and_an_end(root: Path) -> None:
             rest = [json.loads(line) async for line in lines]
         assert rest[-1]["type"] == "end"
         assert {line["type"] for line in rest[:-1]} <= {"heartbeat"}
+
+
+async def test_a_reader_that_has_gone_is_told_nothing_more_of_what_there_is() -> None:
+    """However much of it: each line would be made for nobody."""
+
+    async def happening() -> AsyncIterator[Event]:
+        for number in count(1):
+            yield Event(number, "published", 0.0, {})
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def nobody(message: Message) -> None:
+        """Takes it at once, as a server does whose peer is not there."""
+
+    stream = EventStream(happening(), idle_timeout=60.0)
+    async with asyncio.timeout(60.0):
+        await stream({"type": "http", "method": "GET"}, gone, nobody)
 
 
 async def test_an_event_reader_that_goes_is_let_go(served: Served) -> None:

@@ -183,8 +183,8 @@ class HeldWorkers:
 
     def _held(self, call: Callable[..., Any]) -> Callable[..., Any]:
         name = getattr(call, "__name__", str(call))
-        if name in ("abort", "_receive"):
-            # The first never fails, the second fails as its body does.
+        if name in ("abort", "_receive") and name != self._name:
+            # Held only by name: the first never fails, the second fails as its body does.
             return call
         self._left -= 1
         if name == self._name:

@@ -131,10 +131,12 @@ class Naive:
         copy = self.current.get(key)
         if copy is None:
             return "not-resident"
+        if copy.seen_open:
+            copy.seen_open = copy.open
         if copy.pins:
             return "pinned"
-        copy.seen_open = copy.seen_open or copy.open
-        if copy.seen_open:
+        if copy.open:
+            copy.seen_open = True
             return "in-use"
         self._forget(copy)
         return "deleted"

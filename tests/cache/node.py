@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 LOOPS = {
     *("unlink", "lapse", "flush", "check", "sweep", "name", "hurry", "trim", "mark"),
-    *("let damaged go", "accept later", "fetches"),
+    *("let damaged go", "accept later", "forget", "fetches"),
 }
 
 BLOCK = 4096

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,3 +130,62 @@ async def test_unlinking_that_fails_is_tried_again(
         await node.cache.delete(KEY)
         await node.put("other", 6 * BLOCK)
         assert not failures
+
+
+@pytest.mark.parametrize("act", ["put", "delete"])
+async def test_a_victim_that_the_disk_does_not_move_back_counts_until_it_is_gone(
+    root: Path, act: str
+) -> None:
+    """Of the two victims of a put the other one stays."""
+    refusing: list[Path] = []
+
+    def reach(name: str) -> None:
+        if name == "evict.renamed-all" and refusing:
+            (refusing.pop() / "in-the-way").mkdir(parents=True)
+            raise OSError(errno.EIO, "Input/output error")
+
+    async with running(root, CAPACITY, reach=reach) as node:
+        await a_full_node(node)
+        place = node.cache._context.record(next(node.cache.audit().idle_first())).path.parent
+        refusing.append(place)
+        with pytest.raises(IoError, match="after Input/output error"):
+            await (node.put("new", 7 * BLOCK) if act == "put" else node.cache.delete(Key("a")))
+        assert node.resident() == ["b", "c"]
+        journal, _ = await node.cache.evictions(10)
+        assert [one.key for one in journal] == [Key("a")]
+        await node.quiet()
+        shutil.rmtree(place)
+        await is_as_good_as_new(node)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_arrival_that_the_disk_does_not_take_back_counts_until_it_is_gone(
+    root: Path, again: bool
+) -> None:
+    """The same content may come again before it went."""
+    refusing = True
+
+    def reach(name: str) -> None:
+        if name == "publish.renamed" and refusing:
+            (arrival,) = in_the_way
+            arrival.mkdir()
+            (arrival / "in-the-way").mkdir()
+            raise OSError(errno.EIO, "Input/output error")
+        if name == "publish.manifest-flushed":
+            in_the_way[:] = (root / "incoming").iterdir()
+
+    in_the_way: list[Path] = []
+    async with running(root, CAPACITY, reach=reach) as node:
+        with pytest.raises(IoError, match="after Input/output error"):
+            await node.put("org/model", 4 * BLOCK)
+        refusing = False
+        shutil.rmtree(in_the_way[0])
+        assert node.resident() == []
+        assert (node.usage.used, node.usage.reserved) == (4 * BLOCK, 0)
+        if again:
+            await node.put("org/model", 4 * BLOCK)
+            await node.get("org/model")
+        await node.cache._evictions.let_damaged_go()
+        await node.agree()
+        assert node.resident() == (["org/model"] if again else [])
+        await is_as_good_as_new(node)

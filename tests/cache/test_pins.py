@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cache.node import BLOCK, STILL, Node, running, soon
+from weightd.cache.pinning import LAPSED_AT_ONCE
 from weightd.errors import (
     Draining,
     GenerationGone,
@@ -143,6 +144,24 @@ async def test_a_lease_lapses(root: Path) -> None:
         assert holders(node) == []
 
 
+async def test_many_leases_that_end_at_once_leave_requests_their_turn(root: Path) -> None:
+    many = 5 * LAPSED_AT_ONCE
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await asyncio.gather(*(node.cache.pin(f"h{n}", KEY, ttl=30.0) for n in range(many)))
+        node.clock.advance(31.0)
+        node.cache._context.changed.notify()
+        seen = []
+        async with asyncio.timeout(30):
+            while node.usage.pins:
+                await asyncio.sleep(0)
+                seen.append(node.usage.pins)
+        assert {4 * LAPSED_AT_ONCE, LAPSED_AT_ONCE} <= set(seen)
+        assert node.cache._context.counters.expired_pins == many
+        await node.restart()
+        assert holders(node) == []
+
+
 async def lapse(node: Node, seconds: float) -> None:
     node.clock.advance(seconds)
     node.cache._context.changed.notify()
@@ -212,6 +231,51 @@ async def test_a_renewal_that_fails_leaves_the_pin_as_it_was(root: Path) -> None
             await node.cache.accept_loss()
         assert pins_of(node) == [first.pin]
         read_only(node, False)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_lease_that_ended_while_nothing_could_be_written_is_forgotten_later(
+    root: Path, again: bool
+) -> None:
+    """Also when its holder tried to pin anew meanwhile, in vain."""
+    async with running(root, CAPACITY) as node:
+        await ends_unwritten(node)
+        if again:
+            with pytest.raises(StateUnwritable):
+                await node.cache.pin("replica", KEY)
+        await node.cache._pins.forget_again()
+        await lingers(node)
+        read_only(node, False)
+        await node.cache._pins.forget_again()
+        await node.restart()
+        assert holders(node) == []
+
+
+async def test_a_pin_anew_is_not_forgotten_for_the_one_that_ended(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await ends_unwritten(node)
+        read_only(node, False)
+        await node.cache.pin("replica", KEY)
+        await node.cache._pins.forget_again()
+        await node.restart()
+        assert holders(node) == ["replica"]
+
+
+async def ends_unwritten(node: Node) -> None:
+    """A lease of ``replica`` ends while nothing can be written."""
+    await node.put("model", BLOCK)
+    await node.cache.pin("replica", KEY, ttl=30.0)
+    read_only(node, True)
+    node.clock.advance(31.0)
+    node.cache._pins.lapse()
+    await lingers(node)
+
+
+async def lingers(node: Node) -> None:
+    """Wait until the writer has told that a record stays."""
+    async with asyncio.timeout(30):
+        while not node.cache._pins._lingering:
+            await asyncio.sleep(0)
 
 
 def pins_of(node: Node) -> list[Pin]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cache.doubles import Paused, Whole, bytes_of
-from tests.cache.node import BLOCK, Node, running, soon
+from tests.cache.node import BLOCK, Node, occupied, running, soon
 from weightd.cache import PutTerms
-from weightd.errors import Blocked, Exists
+from weightd.errors import Blocked, Exists, NotResident
 from weightd.model import Key
 
 KEY = Key("model")
@@ -104,14 +104,29 @@ async def test_retired_content_that_comes_again_is_current_again(root: Path) -> 
         assert await node.get("model") == old.record.path
 
 
+async def test_what_came_of_retired_content_is_counted_until_it_is_gone(root: Path) -> None:
+    """The arrival's own copy is on disk as well: the books never say less than is there."""
+    async with running(root, CAPACITY) as node:
+        await node.put("model", 2 * BLOCK, "old")
+        await node.cache.pin("replica", KEY)
+        await node.put("model", 2 * BLOCK, "new")
+        hold = node.workers.arm("doom", after=False)
+        coming = asyncio.create_task(node.put("model", 2 * BLOCK, "old"))
+        await soon(hold.met.wait())
+        held, _ = occupied(root)
+        assert held <= node.usage.used
+        hold.let_go()
+        await soon(coming)
+
+
 async def test_retired_content_comes_again_while_its_last_pin_goes(root: Path) -> None:
     """At whichever call to the disk the pin goes, the content is there in the end."""
-    for nth in range(1, 12):
-        async with running(root / str(nth), CAPACITY) as node:
+    for which in (*range(1, 12), "abort"):
+        async with running(root / str(which), CAPACITY) as node:
             await node.put("model", 2 * BLOCK, "old")
             await node.cache.pin("replica", KEY)
             await node.put("model", 2 * BLOCK, "new")
-            hold = node.workers.arm(nth, after=nth % 2 == 0)
+            hold = node.workers.arm(which, after=isinstance(which, int) and which % 2 == 0)
             coming = asyncio.create_task(node.put("model", 2 * BLOCK, "old"))
             met = asyncio.create_task(hold.met.wait())
             await soon(asyncio.wait([coming, met], return_when=asyncio.FIRST_COMPLETED))
@@ -189,17 +204,22 @@ async def restarted(node: Node) -> None:
     assert (node.usage.models, node.usage.retired_models) == (1, 3)
 
 
-async def test_it_is_acknowledged_although_it_went_while_its_predecessor_was_retired(
-    root: Path,
-) -> None:
+async def test_it_goes_only_once_its_predecessor_is_known_to_be_retired(root: Path) -> None:
+    """Otherwise that would be current again at the next start."""
     async with running(root, CAPACITY) as node:
         await node.put("model", 2 * BLOCK, "old")
         await node.cache.pin("replica", KEY)
         hold = node.workers.arm("mark_superseded", after=False)
         coming = asyncio.create_task(node.put("model", 2 * BLOCK, "new"))
         await soon(hold.met.wait())
-        await node.cache.delete(KEY)
+        deleting = asyncio.create_task(node.cache.delete(KEY))
+        while not node.cache.audit().leaving(KEY):
+            await asyncio.sleep(0)
         hold.let_go()
         outcome = await soon(coming)
+        await soon(deleting)
         assert outcome.created
         assert not outcome.record.path.exists()
+        await node.restart()
+        with pytest.raises(NotResident):
+            await node.get("model")

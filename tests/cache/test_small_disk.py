@@ -168,7 +168,7 @@ async def test_what_was_freed_and_is_not_seen_yet_costs_nobody(
         before = filesystem()
         await node.cache.delete(Key("a"))
         await node.quiet()
-        monkeypatch.setattr(node.store, "filesystem", lambda: before)
+        monkeypatch.setattr(node.store, "filesystem", lambda **_: before)
         await trim(node)
         assert node.resident() == ["b", "c", "d", "e", "f"]
 

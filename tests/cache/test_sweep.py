@@ -189,6 +189,20 @@ async def test_a_search_for_a_process_that_is_not_found_is_repeated_ever_later(
     assert 5 <= searched <= 12
 
 
+@pytest.mark.parametrize("how", ["hold", "map"])
+async def test_a_use_that_ended_since_it_was_seen_keeps_nobody_from_deleting(
+    node: Node, how: str
+) -> None:
+    record = (await node.put("org/model", MB)).record
+    with another_process(how, record.path if how == "hold" else record.path / "model"):
+        await node.sweep()
+        assert len(seen(node)) == 1
+        with pytest.raises(InUse):
+            await node.cache.delete(Key("org/model"))
+    await node.cache.delete(Key("org/model"))
+    assert node.resident() == []
+
+
 async def test_a_process_that_is_gone_is_named_no_more(node: Node) -> None:
     """The lock lives on with a child, and the kernel names the parent who took it."""
     record = (await node.put("org/model", MB)).record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,8 +84,8 @@ async def test_the_end_of_a_reader_lets_it_in(root: Path) -> None:
 
 
 async def test_who_came_first_is_served_first(root: Path) -> None:
-    """The second would fit at once, and is not let past the first."""
-    async with running(root, CAPACITY) as node:
+    """The second would fit at once, and is not let past a first that has waited long."""
+    async with running(root, CAPACITY, options=replace(STILL, overtake=0.0)) as node:
         await pinned(node)
         first = asyncio.create_task(node.put("first", 8 * BLOCK, wait=LONG))
         await waiting(node, 1)
@@ -118,6 +119,62 @@ async def test_who_does_not_wait_passes_those_who_do_for_a_while_and_costs_them_
         await soon(first)
 
 
+async def test_one_who_waits_passes_as_one_who_does_not(root: Path) -> None:
+    """For a while, and into free bytes only: what needs an eviction stands behind."""
+    async with running(root, CAPACITY, options=replace(STILL, overtake=LONG)) as node:
+        await node.put("idle", BLOCK)
+        await node.put("pinned", 6 * BLOCK)
+        await node.cache.pin("replica", Key("pinned"))
+        first = asyncio.create_task(node.put("first", 8 * BLOCK, wait=LONG))
+        await blocked_first(node)
+        await soon(node.put("quick", BLOCK, wait=LONG))
+        greedy = asyncio.create_task(node.put("greedy", 3 * BLOCK, wait=LONG))
+        await waiting(node, 2)
+        assert "idle" in node.resident()
+        await node.cache.unpin("replica", Key("pinned"))
+        await soon(first)
+        await soon(greedy)
+
+
+async def test_what_can_never_fit_is_told_so_behind_one_who_waits(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await pinned(node)
+        first = asyncio.create_task(node.put("first", 8 * BLOCK, wait=LONG))
+        await blocked_first(node)
+        with pytest.raises(TooLarge):
+            await soon(node.put("never", 11 * BLOCK, wait=LONG))
+        await node.cache.unpin("replica", Key("pinned"))
+        await soon(first)
+
+
+async def test_the_small_do_not_starve_the_large(root: Path) -> None:
+    """However many come, with and without waiting: those that were let past are an end to it."""
+    async with running(root, CAPACITY, options=replace(STILL, overtake=0.05)) as node:
+        await pinned(node)
+        large = asyncio.create_task(node.put("large", CAPACITY, wait=LONG))
+        await blocked_first(node)
+        tasks = [
+            asyncio.create_task(small_ones(node, number, wait, large))
+            for number, wait in enumerate((0.0, 0.0, 0.01, 0.02))
+        ]
+        while sum(node.cache._context.counters.rejections.values()) < 20:
+            await asyncio.sleep(0.01)
+        await node.cache.unpin("replica", Key("pinned"))
+        assert (await soon(large)).created
+        for task in tasks:
+            await soon(task)
+
+
+async def small_ones(node: Node, number: int, wait: float, until: asyncio.Task[PutOutcome]) -> None:
+    """One after the other, each in the place of any other."""
+    count = 0
+    while not until.done():
+        count += 1
+        with suppress(Blocked):
+            await node.put(f"small-{number}-{count}", BLOCK, wait=wait)
+        await asyncio.sleep(0)
+
+
 async def test_nobody_passes_one_who_has_waited_long(root: Path) -> None:
     async with running(root, CAPACITY, options=replace(STILL, overtake=0.0)) as node:
         await pinned(node)
@@ -140,7 +197,7 @@ async def blocked_first(node: Node) -> None:
 
 async def test_two_hundred_of_mixed_sizes_over_pins_that_come_and_go(root: Path) -> None:
     """All are served, those that wait in order of arrival, and no wake-up is lost."""
-    async with running(root, CAPACITY) as node:
+    async with running(root, CAPACITY, options=replace(STILL, overtake=0.0)) as node:
         chance = random.Random(3)
         await pinned(node)
         admitted: list[int] = []
@@ -166,6 +223,45 @@ async def test_two_hundred_of_mixed_sizes_over_pins_that_come_and_go(root: Path)
         assert admitted == sorted(admitted)
         assert len(admitted) == 200
         assert node.cache._admission.waiting == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_two_hundred_of_whom_each_has_its_own_bound(root: Path, seed: int) -> None:
+    """Each is admitted or refused, never before its time; who never gives up is never refused."""
+    chance = random.Random(seed)
+    async with running(root, CAPACITY, options=replace(STILL, overtake=0.2)) as node:
+        await pinned(node)
+        turning = asyncio.create_task(pins_come_and_go(node, chance))
+        bounds = [chance.choice((0.01, 0.1, 1.0, LONG)) for _ in range(200)]
+        waiters = []
+        for number, bound in enumerate(bounds):
+            size = chance.choice((1, 1, 2, 3, 5, 10)) * BLOCK
+            waiters.append(asyncio.create_task(answered(node, f"m-{number}", size, bound)))
+            if number == 100:
+                await node.cache.unpin("replica", Key("pinned"))
+            await asyncio.sleep(chance.random() * 0.005)
+        outcomes = await asyncio.wait_for(asyncio.gather(*waiters), 120.0)
+        turning.cancel()
+        await asyncio.wait([turning])
+        admitted = [outcome for outcome in outcomes if outcome]
+        assert len(admitted) > bounds.count(LONG)
+        assert all(
+            outcome for outcome, bound in zip(outcomes, bounds, strict=True) if bound == LONG
+        )
+        assert node.cache._admission.waiting == 0
+        assert node.cache._context.counters.rejections["blocked"] == 200 - len(admitted)
+
+
+async def answered(node: Node, key: str, size: int, bound: float) -> bool:
+    """Whether it was admitted; a refusal does not come before its bound is over."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + bound
+    try:
+        await node.put(key, size, wait=bound)
+    except Blocked:
+        assert loop.time() >= until
+        return False
+    return True
 
 
 async def waiting_or_done(node: Node, waiters: Sequence[asyncio.Task[PutOutcome]]) -> None:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
 from weightd.model import FileEntry, GenerationId, Key, Manifest, content_digest
 from weightd.store import Source, Store
 
@@ -123,6 +125,45 @@ def process(code: str, *arguments: str | Path) -> Iterator[subprocess.Popen[str]
         assert running.stdout is not None
         try:
             assert running.stdout.readline() == "ready\n"
+            yield running
+        finally:
+            running.stdin.close()
+
+
+_IN_A_NAMESPACE = """
+import os, subprocess, sys
+root, mount, inside = sys.argv[1:]
+subprocess.run(['mount', '--bind', root, mount], check=True)
+subprocess.run(['mount', '-o', 'remount,bind,ro', mount], check=True)
+os.execv(sys.executable, [sys.executable, '-c', %r, os.path.join(mount, inside)])
+"""
+
+
+@contextmanager
+def process_elsewhere(
+    code: str, root: Path, mount: Path, path: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """As `process`, told of ``path`` as it is below a read-only mount of ``root`` of its own.
+
+    The mount is in a namespace that ends with the process.  Skips where none can be had.
+    """
+    mount.mkdir()
+    arguments = map(str, (root, mount, path.relative_to(root)))
+    with subprocess.Popen(
+        ["unshare", "-m", sys.executable, "-c", _IN_A_NAMESPACE % code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        try:
+            if running.stdout.readline() != "ready\n":
+                said = running.stderr.read().strip()
+                pytest.skip(f"cannot be had here, no namespace: {said}")
+            assert not os.path.ismount(mount), "the mount is to be seen from nowhere else"
             yield running
         finally:
             running.stdin.close()

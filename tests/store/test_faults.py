@@ -188,7 +188,7 @@ with Store.open(root) as store:
     model = put(store, 'org/m', {'a/b/w': Zeros(SLICE + 1), 'x': b'1'})
     assert [found.manifest for found in store.scan().models] == [model]
     assert isinstance(store.check(model), tuple)
-    store.mark_superseded(model.id); store.clear_superseded(model.id)
+    store.mark_superseded(model.id); store.restore(model)
     assert unlink_all(store, [model.id]) == SLICE + 2 * store.block
     with store.begin(model.key) as ingest:
         ingest.receive_file('d/x', Zeros(5), claim=Claims(), length=5, sha256=None)

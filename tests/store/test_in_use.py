@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.store.support import MAPS, Zeros, names_in, process, put, unlink_all
-from tests.system.tiers import THOROUGH
+from tests.store.support import (
+    MAPS,
+    Zeros,
+    names_in,
+    process,
+    process_elsewhere,
+    put,
+    unlink_all,
+)
+from tests.system.tiers import MOMENTS
 from weightd.store import SeizeRefused, Store
-
-MOMENTS = 1000 if THOROUGH else 60
 
 # Told a path and a delay, it opens the file just then and reads all of it: "gone", or its length
 # and whether the bytes are those expected.
@@ -76,38 +79,17 @@ def test_a_file_opened_at_the_very_moment_of_eviction_is_whole_or_not_there(stor
     assert names_in(store, "models") == names_in(store, "doomed") == []
     # Which of the three comes how often is the machine's; a torn one never does.
     assert sum(outcomes.values()) == MOMENTS
-
-
-IN_A_NAMESPACE = """
-import os, subprocess, sys
-root, mount, inside = sys.argv[1:]
-subprocess.run(['mount', '--bind', root, mount], check=True)
-subprocess.run(['mount', '-o', 'remount,bind,ro', mount], check=True)
-os.execv(sys.executable, [sys.executable, '-c', %r, os.path.join(mount, inside)])
-"""
+    for outcome, times in sorted(outcomes.items()):
+        print(times, *outcome)  # noqa: T201 - figures, for whoever asks with -rP
 
 
 @pytest.mark.needs("root", "unshare", "mount")
 def test_one_in_another_mount_namespace_keeps_what_it_maps(store: Store, tmp_path: Path) -> None:
     """As in a container that has the root mounted, read-only, from elsewhere."""
     model = put(store, "m", {"x": Zeros(1 << 20)})
-    mount = tmp_path / "mount"
-    mount.mkdir()
-    inside = str((store.path_of(model.id) / "x").relative_to(store.root))
-    arguments = [str(store.root), str(mount), inside]
-    command = ["unshare", "-m", sys.executable, "-c", IN_A_NAMESPACE % MAPS, *arguments]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as replica:
-        assert replica.stdin is not None
-        assert replica.stdout is not None
-        assert replica.stderr is not None
-        if replica.stdout.readline() != "ready\n":
-            pytest.skip(f"cannot be had here, no namespace: {replica.stderr.read().strip()}")
-        assert not os.path.ismount(mount)
+    with process_elsewhere(MAPS, store.root, tmp_path / "mount", store.path_of(model.id) / "x"):
         assert store.look([model.id]).uses[model.id].kind == "use"
         with pytest.raises(SeizeRefused, match="x open or mapped"):
             store.doom([model.id])
         assert store.path_of(model.id).exists()
-        replica.stdin.close()
     assert unlink_all(store, [model.id]) == 1 << 20

@@ -274,6 +274,7 @@ def test_an_archive_is_published_as_tarfile_extracts_it(
 
 def test_a_settled_ingest_takes_nothing(store: Store) -> None:
     ingest = store.begin(KEY)
+    ingest.make()
     assert ingest.abort() is None
     with pytest.raises(RuntimeError, match="settled"):
         ingest.receive_file("w", Bytes(b"1"), claim=Claims(), length=1, sha256=None)

@@ -33,6 +33,20 @@ def test_holds_and_uses_are_seen_and_seen_to_end(store: Store) -> None:
     assert store.look(ids).uses == {}
 
 
+def test_a_name_that_looks_like_lines_of_the_kernels_hides_nobody(
+    store: Store, tmp_path: Path
+) -> None:
+    """Any user may map a file of any name, and every process is looked through."""
+    hostile = tmp_path / "a\r7f00-7f10 r--s 00000000 zz:zz 5 \x0b\x0c\x1c\x85\u2028b"
+    hostile.write_bytes(b"1")
+    model = put(store, "m", {"x": b"1"})
+    with process(MAPS, hostile), process(MAPS, store.path_of(model.id) / "x") as replica:
+        named = store.name_processes(store.look([model.id]).uses)
+        user = named[model.id].process
+        assert user is not None
+        assert user.pid == replica.pid
+
+
 def test_who_will_not_wait_for_a_shared_lock_gets_it_while_models_are_looked_at(
     store: Store,
 ) -> None:
@@ -104,7 +118,7 @@ def test_one_that_cannot_be_looked_at_hides_no_other(store: Store) -> None:
         looked = store.look([bad.id, good.id])
     assert list(looked.uses) == [good.id]
     assert list(looked.failed) == [bad.id]
-    assert "deeper than any model" in looked.failed[bad.id]
+    assert "deeper than any model" in looked.failed[bad.id].error
 
 
 def test_a_file_is_opened_when_the_lease_of_a_look_ends(store: Store) -> None:

@@ -50,6 +50,6 @@ def test_a_model_called_like_a_file_of_ours_is_found_again(
         assert not found.superseded
         store.mark_superseded(id)
         assert store.scan().models[0].superseded
-        store.clear_superseded(id)
+        store.restore(found.manifest)
         assert not store.scan().models[0].superseded
         assert not hasattr(store.check(found.manifest), "reason")

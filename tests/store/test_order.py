@@ -26,7 +26,7 @@ with Store.open(Path(sys.argv[1])) as store:
     print('published', flush=True)
     store.mark_superseded(model.id)
     print('retired', flush=True)
-    store.clear_superseded(model.id)
+    store.restore(model)
     print('unretired', flush=True)
     store.doom([model.id])
     print('doomed', flush=True)
@@ -91,6 +91,10 @@ def test_nothing_is_acknowledged_or_renamed_before_it_was_flushed(events: list[s
         "flush models/ID/superseded",
         "flush models/ID",
         "retired",
+        "unlink models/ID/manifest.json.new",
+        "flush models/ID/manifest.json.new",
+        "rename models/ID/manifest.json.new models/ID/manifest.json",
+        "flush models/ID",
         "unlink models/ID/superseded",
         "flush models/ID",
         "unretired",

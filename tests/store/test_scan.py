@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,14 @@ def test_what_was_published_is_found(root: Path) -> None:
         for manifest, one in found.items():
             assert store.check(manifest) == one.blobs
         assert not any((report.damaged, report.debris, report.foreign))
-        store.clear_superseded(first.id)
-        store.clear_superseded(first.id)
-        assert not any(one.superseded for one in store.scan().models)
+        again = replace(first, sequence=6)
+        store.restore(again)
+        store.restore(again)
+        found = {one.manifest: one for one in store.scan().models}
+        assert set(found) == {again, second}
+        assert not any(one.superseded for one in found.values())
+        # Whoever knows it by its old sequence sees it whole all the same.
+        assert store.check(first) == store.check(again) == found[again].blobs
         assert store.overhead() == 6 * store.block
 
 
@@ -49,6 +55,7 @@ def test_retiring_what_vanished_is_no_error(store: Store) -> None:
 def test_an_arrival_cut_short_is_debris(root: Path) -> None:
     with Store.open(root) as store:
         ingest = store.begin(Key.parse("m"))
+        ingest.make()
         ingest.receive_file("d/x", Bytes(b"1" * 5000), claim=Claims(), length=None, sha256=None)
         ingest.settle()  # as a killed process leaves it
     with Store.open(root) as store:
@@ -115,6 +122,7 @@ def test_foreign_names_are_reported_and_left_alone(root: Path, tmp_path: Path) -
 def test_what_was_planted_in_doomed_keeps_nothing_from_starting(store: Store) -> None:
     """A name taken, and a tree too deep to be walked."""
     ingest = store.begin(Key.parse("m"))
+    ingest.make()
     ingest.receive_file("x", Bytes(b"1"), claim=Claims(), length=1, sha256=None)
     ingest.settle()
     (store.root / "doomed" / ingest.id).write_text("mine")

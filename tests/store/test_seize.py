@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from tests.store.support import (
 )
 from weightd.errors import InvalidRequest, IoError
 from weightd.model import GenerationId, Key
-from weightd.store import SeizeRefused, Source, Store
+from weightd.store import SeizeRefused, Source, Store, Stranded
 from weightd.store.unlink import SLICE
 
 
@@ -251,7 +252,7 @@ import signal, sys
 from pathlib import Path
 from tests.store.support import put
 from tests.store.test_seize import _opener
-from weightd.store import SeizeRefused, Source, Store
+from weightd.store import SeizeRefused, Source, Store, Stranded
 openers = []
 def reach(name):
     if name == 'evict.seized':
@@ -401,6 +402,51 @@ def test_a_group_that_is_refused_brings_those_before_it_back(root: Path) -> None
         assert names_in(store, "doomed") == []
         os.close(opened[0])
         assert unlink_all(store, ids) == 120 * store.block
+
+
+def refuse(store: Store, ids: Sequence[GenerationId]) -> None:
+    """The disk does not make a move last, and the way back of those of ``ids`` is blocked."""
+    for id in ids:
+        if not store.path_of(id).exists():
+            (store.path_of(id).parent / "in-the-way").mkdir(parents=True)
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_what_cannot_be_brought_back_is_told(root: Path) -> None:
+    def reach(name: str) -> None:
+        if name == "evict.renamed-all":
+            refuse(store, ids[1:])
+
+    with Store.open(root, reach=reach) as store:
+        ids = [put(store, f"m{number}", files(1)).id for number in range(2)]
+        with pytest.raises(Stranded, match="not empty, after Input/output error") as stranded:
+            store.doom(ids)
+        (moved,) = stranded.value.moved
+        assert (moved.generation, moved.bytes) == (ids[1], store.block)
+        assert names_in(store, "doomed") == [moved.id]
+        assert tree_of(store.path_of(ids[0])) == files(1)
+        freed = Claims()
+        assert store.unlink(moved, freed) == 0
+        assert freed.total == store.block
+
+
+def test_a_group_that_cannot_be_brought_back_is_told_with_those_before_it(root: Path) -> None:
+    groups: list[str] = []
+
+    def reach(name: str) -> None:
+        if name == "evict.renamed-all":
+            groups.append(name)
+            if len(groups) == 2:
+                refuse(store, ids)
+
+    with Store.open(root, reach=reach) as store:
+        ids = [put(store, f"m{number}", files(10)).id for number in range(12)]
+        with open_files(90), pytest.raises(Stranded) as stranded:
+            store.doom(ids)
+        gone = {one.generation for one in stranded.value.moved}
+        assert sorted(one.id for one in stranded.value.moved) == names_in(store, "doomed")
+        assert ids[0] in gone
+        assert [id for id in ids if store.path_of(id).exists()] == ids[len(gone) :]
 
 
 def test_an_arrival_may_have_no_more_files_than_a_seizure_can(store: Store) -> None:

@@ -106,14 +106,14 @@ class Daemon:
     def client(self) -> Client:
         return Client(self.socket)
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within: float = READY_WITHIN) -> None:
         """Wait for the ready line; a daemon that ends instead fails the test."""
         assert self.process.stdout is not None
         said = b""
         while b" is ready\n" not in said:
-            left = self.started + READY_WITHIN - time.monotonic()
+            left = self.started + within - time.monotonic()
             readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, left))
-            assert readable, f"not ready within {READY_WITHIN} s:\n{self.said()}"
+            assert readable, f"not ready within {within} s:\n{self.said()}"
             more = os.read(self.process.stdout.fileno(), 4096)
             assert more, f"ended before it was ready ({self.process.wait()}):\n{self.said()}"
             said += more
@@ -168,20 +168,22 @@ class Daemon:
 def spawn(
     root: Path,
     *,
-    capacity: int,
+    capacity: int | None,
     failpoint: str | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),
 ) -> Daemon:
     """Start a daemon; its socket and its log stand beside ``root``.
 
+    A ``capacity`` of None is for what a file in ``options`` says.
     ``prefix`` is a command that runs the daemon, such as strace's.
     """
     place = root.parent / "weightd.sock"
     command = [
         *(*prefix, sys.executable, "-m", "weightd", "serve", "--root", str(root)),
-        *("--socket", str(place), "--capacity", str(capacity), "--min-free", "0"),
-        *("--listen", "none", *options),
+        *("--socket", str(place), "--min-free", "0", "--listen", "none"),
+        *(() if capacity is None else ("--capacity", str(capacity))),
+        *options,
     ]
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     if failpoint is not None:
@@ -203,7 +205,7 @@ def spawn(
 def running(
     root: Path,
     *,
-    capacity: int,
+    capacity: int | None,
     failpoint: str | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),

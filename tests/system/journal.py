@@ -163,16 +163,12 @@ def verify(daemon: Daemon, journal: Journal, shared: Iterable[str] = ()) -> None
     for key in shared:
         _answered(client, journal, key)
     _verify_pins(client, journal)
-    _verify_disk(daemon, settled(daemon))
+    verify_disk(daemon, settled(daemon))
 
 
 def settled(daemon: Daemon) -> Any:
     """The status once nothing is arriving, doomed or retired for nothing."""
-    kept = {
-        (pin["key"], pin["generation"])
-        for pin in daemon.client.get("/v1/pins")["pins"]
-        if not pin["current"]
-    }
+    kept = {(pin["key"], pin["generation"]) for pin in pins(daemon.client) if not pin["current"]}
     deadline = time.monotonic() + SETTLED_WITHIN
     while True:
         status = daemon.client.status()
@@ -183,6 +179,11 @@ def settled(daemon: Daemon) -> Any:
             return status
         assert time.monotonic() < deadline, (left, status, kept, daemon.said())
         time.sleep(0.02)  # nothing announces the last unlink
+
+
+def pins(client: Client) -> list[Any]:
+    """Every pin, without what only the kernel says is in use."""
+    return [one for one in client.get("/v1/pins")["pins"] if one["kind"] == "pin"]
 
 
 def _answered(client: Client, journal: Journal, key: str) -> Content | None:
@@ -200,7 +201,7 @@ def _answered(client: Client, journal: Journal, key: str) -> Content | None:
 def _verify_pins(client: Client, journal: Journal) -> None:
     """Every acknowledged pin is there, no other is, and what they keep is whole."""
     found: dict[PinName, str | None] = {}
-    for pin in client.get("/v1/pins")["pins"]:
+    for pin in pins(client):
         found[pin["holder"], pin["key"]] = pin["generation"]
         # A renewal changes nothing but the lease, and answers the generation's path.
         answer = client.call("PUT", f"/v1/pins/{pin['holder']}/{pin['key']}")
@@ -215,7 +216,7 @@ def _verify_pins(client: Client, journal: Journal) -> None:
         journal.pins[name] = {now}
 
 
-def _verify_disk(daemon: Daemon, status: Any) -> None:
+def verify_disk(daemon: Daemon, status: Any) -> None:
     """Nothing is on disk that is not in the books, and the sums agree to the block."""
     root = daemon.root
     assert status["foreign"] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.support import process
+from tests.store.support import HOLDS, process, process_elsewhere
 from tests.system.daemon import Answer, Daemon, running
 
 MB = 1 << 20
@@ -79,3 +79,42 @@ def test_a_hold_outlives_the_daemon(root: Path) -> None:
                 assert wanted.status == 201
                 assert not path.exists()
                 assert again.stop() == 0
+
+
+@pytest.mark.needs("root", "unshare", "mount")
+@pytest.mark.parametrize(
+    ("code", "file", "kind"), [(READS_ALL, "used", "use"), (HOLDS, ".", "hold")]
+)
+def test_one_with_a_read_only_mount_of_its_own_keeps_what_it_has(
+    root: Path, tmp_path: Path, code: str, file: str, kind: str
+) -> None:
+    """As in a container: neither another namespace nor a daemon that was killed hides it."""
+    with running(root, capacity=CAPACITY) as daemon:
+        assert put(daemon, "used", b"u", 6 * MB).status == 201
+        path = path_of(daemon, "used")
+        with process_elsewhere(code, root, tmp_path / "mount", path / file) as replica:
+            _is_kept(daemon, path, kind)
+            daemon.kill()
+            with running(root, capacity=CAPACITY) as again:
+                _is_kept(again, path, kind)
+                if kind == "use":
+                    assert replica.stdin is not None
+                    assert replica.stdout is not None
+                    replica.stdin.write("\n")
+                    replica.stdin.flush()
+                    assert replica.stdout.readline() == "True\n"
+        with running(root, capacity=CAPACITY) as last:
+            assert put(last, "wanted", b"w", 6 * MB).status == 201
+            assert not path.exists()
+            assert last.stop() == 0
+
+
+def _is_kept(daemon: Daemon, path: Path, kind: str) -> None:
+    """Neither asked for its room nor by name does it go, and the list says why."""
+    refused = put(daemon, "wanted", b"w", 6 * MB)
+    assert (refused.status, refused.json()["code"]) == (503, "blocked")
+    gone = daemon.client.call("DELETE", "/v1/models/used")
+    assert (gone.status, gone.json()["code"]) == (409, "in-use")
+    pins = daemon.client.get("/v1/pins")["pins"]
+    assert [(one["kind"], one["key"]) for one in pins] == [(kind, "used")]
+    assert (path / "used").read_bytes() == b"u" * (6 * MB)

@@ -1,4 +1,4 @@
-"""How much of what is slow is run: ``WEIGHTD_KILLS`` is the number of random kills."""
+"""How much of what is slow is run, as variables say: more of it has a target of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import os
 from typing import Final
 
 KILLS: Final = int(os.environ.get("WEIGHTD_KILLS", "20"))
-"""20 in every run of the tests; ``make test-kill`` asks for 100."""
+"""Random kills: 20 in every run of the tests; ``make test-kill`` asks for 100."""
 
 THOROUGH: Final = KILLS >= 100
 """Whether minutes are no matter: then every occurrence of every failpoint kills once."""
+
+STORM_SECONDS: Final = int(os.environ.get("WEIGHTD_STORM_SECONDS", "12"))
+"""How long the storm lasts; ``make test-storm`` asks for 60."""
+
+STORM_CLIENTS: Final = int(os.environ.get("WEIGHTD_STORM_CLIENTS", "32"))
+
+MOMENTS: Final = int(os.environ.get("WEIGHTD_MOMENTS", "60"))
+"""How often a replica begins to use what is evicted just then; ``make test-storm``: 1,000."""

@@ -59,6 +59,9 @@ class EventStream(Response):
 
     async def _next(self, leaving: asyncio.Task[bool]) -> bytes | None:
         """The next line, or None when the events end or the reader has gone."""
+        # What is there already would come first, thousands of times.
+        if leaving.done():
+            return None
         coming = asyncio.ensure_future(anext(self._events, _END))
         try:
             await asyncio.wait({coming, leaving}, return_when=asyncio.FIRST_COMPLETED)

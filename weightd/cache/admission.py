@@ -171,11 +171,18 @@ class Admission:
     # -- Promised, in turn -------------------------------------------------------
 
     async def _wait_in_turn(self, want: Want, wait: float) -> Reservation:
-        """Only the first of the queue asks for room, until it has it or its time is over."""
+        """Only the first of the queue asks for room, until it has it or its time is over.
+
+        One that fits the free bytes when it comes is let past, as if it did not wait.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
+        # Before any await: the queue is in the order in which they came.
         ticket = self._queue.join(loop.time())
         try:
+            passed = await self._pass_at_once(want)
+            if passed is not None:
+                return passed
             while (left := deadline - loop.time()) > 0:
                 if self._queue.is_first(ticket):
                     try:
@@ -198,18 +205,38 @@ class Admission:
         return await self._pass_by(want)
 
     async def _pass_by(self, want: Want) -> Reservation:
-        """For one who does not wait: past those who do, if that costs them nothing for long."""
+        """For one who does not wait: past those who do, if that may be."""
+        passed = await self._pass(want)
+        if passed is not None:
+            return passed
+        if self._queue.blocked_first() is not None:
+            raise self._after_those_who_wait(want.need().size)
+        return await self._reserve(want)
+
+    async def _pass_at_once(self, want: Want) -> Reservation | None:
+        """For one who waits otherwise."""
+        try:
+            return await self._pass(want)
+        except Blocked:
+            return None
+
+    async def _pass(self, want: Want) -> Reservation | None:
+        """Free bytes, past those who wait, if that costs them nothing for long; else None.
+
+        Who stands first has waited longest: nobody is passed who has waited as
+        long as may be.  Raises TooLarge, and Blocked or DiskFull without room.
+        """
         if self._queue.blocked_first() is None:
-            return await self._reserve(want)
+            return None
         room = await self._context.settled_room()
         first = self._queue.blocked_first()
         if first is None:
-            return await self._reserve(want)
+            return None
         waited = asyncio.get_running_loop().time() - first.since
         need = want.need()
         plan = self._context.ledger.plan(want.key, need.size, room)
         if plan or waited >= self._context.options.overtake:
-            raise self._after_those_who_wait(need.size)
+            return None
         return self._promise(want, room)
 
     def _after_those_who_wait(self, size: int) -> Blocked:

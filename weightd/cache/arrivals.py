@@ -101,8 +101,9 @@ class Arrivals:
             self._evictions.release(reservation)
 
     async def _receive(self, reservation: Reservation, body: Body, terms: PutTerms) -> PutOutcome:
-        ingest = await self._begin(reservation.key)
+        ingest = self._context.store.begin(reservation.key)
         try:
+            await completed(self._context.workers.commit(ingest.make))
             async with self._threads:
                 files = await self._transfer(reservation, ingest, body, terms)
             if reservation.refusal is not None:
@@ -112,22 +113,7 @@ class Arrivals:
                 publish(reservation, ingest, files, create_only=terms.create_only)
             )
         finally:
-            await completed(self._abort(ingest))
-
-    async def _begin(self, key: Key) -> Ingest:
-        beginning = self._context.workers.commit(self._context.store.begin, key)
-        cancelled = await ended(beginning)
-        if cancelled is None:
-            return beginning.result()
-        if beginning.exception() is None:
-            await completed(self._abort(beginning.result()))
-        raise cancelled
-
-    async def _abort(self, ingest: Ingest) -> None:
-        """Let what was written go; after a publication this does nothing."""
-        left = await self._context.workers.commit(ingest.abort)
-        if left is not None:
-            self._evictions.add_debris([left])
+            await completed(self._evictions.abort(ingest, reservation))
 
     async def _transfer(
         self, reservation: Reservation, ingest: Ingest, body: Body, terms: PutTerms

@@ -166,7 +166,7 @@ class WeightCache:
             self._evictions.drop_partial(partial.key)
             context.partials.load(partial)
         self._evictions.add_debris(report.debris)
-        self._evictions.add_damaged(report.damaged)
+        self._evictions.add_damaged({one.generation: one.bytes for one in report.damaged})
         self._upkeep = Upkeep(
             context,
             self._evictions,
@@ -293,8 +293,7 @@ class WeightCache:
 
     async def delete(self, key: Key) -> None:
         """Evict a model now.  Raises NotResident, Pinned or InUse."""
-        await self._context.settled(key)
-        generation = self._context.ledger.current(key)
+        generation = await self._sweep.seen_now(key)
         if generation is None:
             raise NotResident(key=str(key))
         doomed = self._context.ledger.evict(generation.id)

@@ -46,7 +46,7 @@ class Options:
     ``trim_interval`` is between two looks whether there is too much on the
     disk, ``look_apart`` between the two that must agree before anything goes for it;
     ``seen_late`` is how late a filesystem may show as free what was unlinked;
-    ``overtake`` is how long one who does not wait may pass those who do;
+    ``overtake`` is how long those who wait are passed by who comes and fits at once;
     ``unlink_retry`` is how long what could not be unlinked is let be;
     ``grant_timeout`` is how long an arrival waits for its victims' bytes to leave the disk.
     ``orphan_grace`` is how long a pin from before a reboot of the node stays;
@@ -205,7 +205,9 @@ class Context:
     async def room(self) -> Room:
         """What the filesystem has, and how much of it others use.  Raises IoError."""
         before = self.progress.total
-        seen = await self.workers.disk(self.store.filesystem)
+        # A commit may take seconds, and no lookup is to wait behind it.
+        ask = self.workers.housekeep if self.store.must_settle else self.workers.disk
+        seen = await ask(self.store.filesystem, settled=True)
         usage = self.ledger.usage()
         # What was written during the look may be missing in it, and is not unwritten any more.
         free = max(0, seen.free - (self.progress.total - before))

@@ -17,8 +17,8 @@ from weightd.cache.tasks import Signal, completed
 from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Dropped, Remains, Reservation, Standing
 from weightd.model import Eviction, EvictionReason, GenerationId, Key
-from weightd.store import Damaged, NoSpace, Parked, SeizeRefused, Use
 from weightd.store import Doomed as DoomedDirectory
+from weightd.store import Ingest, NoSpace, Parked, SeizeRefused, Stranded, Use
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,10 @@ class Evictions:
         self.kept: set[GenerationId] = set()
         """Damaged directories that somebody pinned; of their digests only the start is known."""
         self._damaged: dict[GenerationId, Remains] = {}
-        """What a start found damaged and is still in its place; named like ``kept``."""
+        """What is still in its place and is no model; named like ``kept``.
+
+        A start found it damaged, or the disk did not take a failed publication back.
+        """
         self._making_way = asyncio.Lock()
         self._stopping = False
         self._stopped = Signal()
@@ -54,14 +57,23 @@ class Evictions:
         """Seize the victims and put them out of reach; ``reason`` None is no eviction but an end.
 
         Raises SeizeRefused, IoError or, for an arrival, DiskFull; then all stand where they
-        stood, and the ``arrival`` they were to make room for has lost its
-        promise.  Must not be cancelled half way: await it by `completed`.
+        stood, but for those that the disk moved and would not move back, and the
+        ``arrival`` they were to make room for has lost its promise.  Must not be
+        cancelled half way: await it by `completed`.
         """
-        ledger = self._context.ledger
+        key = None if arrival is None else arrival.key
+        await self._owe_nothing(victims, arrival)
         try:
             moved = await self._context.workers.seize(
                 self._context.store.doom, [victim.id for victim in victims]
             )
+        except Stranded as stranded:
+            moved_for_good = {one.generation for one in stranded.moved}
+            gone = [one for one in victims if one.id in moved_for_good]
+            self._out_of_reach(gone, stranded.moved, reason, key)
+            back = [one for one in victims if one.id not in moved_for_good]
+            await self._stand_again(back, arrival, {})
+            raise stranded.failure from stranded
         except SeizeRefused as refused:
             await self._stand_again(victims, arrival, refused.refused)
             raise
@@ -73,14 +85,44 @@ class Evictions:
         except BaseException:
             await self._stand_again(victims, arrival, {})
             raise
-        ledger.evicted(victims)
+        self._out_of_reach(victims, moved, reason, key)
+
+    async def _owe_nothing(self, victims: Sequence[Doomed], arrival: Reservation | None) -> None:
+        """Make older retirements of the victims' keys last before the victims go.
+
+        Without its mark an older copy would be current again at the next start.
+        Raises IoError or, for an arrival, SeizeRefused.
+        """
+        for victim in victims:
+            older = [one for one in self._unmarked if one.key == victim.id.key]
+            for id in older if victim.was is not Standing.RETIRED else ():
+                try:
+                    await self.mark(id)
+                except IoError as error:
+                    reason = f"an older copy of it is not marked as retired yet: {error.error}"
+                    refused = {victim.id: Use("use", reason)} if arrival is not None else {}
+                    await self._stand_again(victims, arrival, refused)
+                    if arrival is None:
+                        raise
+                    raise SeizeRefused(refused) from error
+
+    def _out_of_reach(
+        self,
+        victims: Sequence[Doomed],
+        moved: Iterable[DoomedDirectory],
+        reason: EvictionReason | None,
+        beneficiary: Key | None,
+    ) -> None:
+        """Book the victims, which are where ``moved`` tells, and have them unlinked."""
+        self._context.ledger.evicted(victims)
         self._context.changed.notify()
-        for victim, directory in zip(victims, moved, strict=True):
-            self._note(victim, reason, None if arrival is None else arrival.key)
+        directories = {one.generation: one for one in moved}
+        for victim in victims:
+            self._note(victim, reason, beneficiary)
             self._context.models.pop(victim.id, None)
             self._context.sightings.pop(victim.id, None)
             self._forget(victim.id)
-            self._doomed.put_nowait((victim, directory))
+            self._doomed.put_nowait((victim, directories[victim.id]))
 
     def release(self, reservation: Reservation) -> None:
         """Give a promise back, let go what only it kept, and wake who waits for room."""
@@ -133,6 +175,10 @@ class Evictions:
         except IoError as error:
             log.warning("the retirement of %s is not on disk yet: %s", id.key, error)
 
+    def forget_mark(self, id: GenerationId) -> None:
+        """It is to be current again: its retirement is owed to the disk no more."""
+        self._unmarked.discard(id)
+
     async def mark_again(self) -> None:
         """Make those retirements last that the disk refused.  Raises IoError."""
         publishing = self._context.publishing
@@ -159,10 +205,10 @@ class Evictions:
         async with self._making_way:
             await self._move_away(id)
 
-    def add_damaged(self, found: Iterable[Damaged]) -> None:
-        """Account for what a start found damaged: its bytes count like those of any remains."""
-        for one in found:
-            self._damaged[one.generation] = self._context.ledger.debris(one.bytes)
+    def add_damaged(self, found: Mapping[GenerationId, int]) -> None:
+        """Account for what stands in its place and is no model: its bytes count as any remains'."""
+        for generation, size in found.items():
+            self._damaged[generation] = self._context.ledger.debris(size)
 
     async def let_damaged_go(self) -> None:
         """Doom what a start found damaged, as far as nobody has it; what stays is asked again."""
@@ -185,6 +231,9 @@ class Evictions:
             moved = await self._context.workers.seize(self._context.store.doom, [id])
         except SeizeRefused as refused:
             raise InUse(key=str(id.key), reason=refused.refused[id].reason) from refused
+        except Stranded as stranded:
+            self._add_damaged(id, stranded.moved)
+            raise stranded.failure from stranded
         except NoSpace as error:
             raise refused_by_disk(error) from error
         self._add_damaged(id, moved)
@@ -199,6 +248,16 @@ class Evictions:
         self._journal(known, remains.bytes, "damage", 0.0, None)
         for directory in moved:
             self._doomed.put_nowait((remains, directory))
+
+    async def abort(self, ingest: Ingest, reservation: Reservation) -> None:
+        """Let what an arrival wrote go; a second time, or once it is settled, this does nothing."""
+        if ingest.settled:
+            return
+        left = await self._context.workers.commit(ingest.abort)
+        if left is not None:
+            # Counted as what is doomed from now on, and once.
+            reservation.written = max(0, reservation.written - left.bytes)
+            self.add_debris([left])
 
     def add_debris(self, debris: Sequence[DoomedDirectory]) -> None:
         """Account for what an earlier run left half done, and unlink it."""

@@ -26,6 +26,9 @@ from weightd.store import Damaged, PinDatabase
 DIRECTORY_DIGITS: Final = 16
 """How many digits of a generation's digest the name of its directory tells."""
 
+LAPSED_AT_ONCE: Final = 100
+"""Leases ended before requests get their turn, however many are due."""
+
 log = logging.getLogger(__name__)
 
 
@@ -41,6 +44,8 @@ class Pins:
         self._boot_id = boot_id
         self._stored: dict[tuple[str, GenerationId], Pin] = {}
         """What stands on stable storage, as far as it was told."""
+        self._lingering: dict[tuple[str, GenerationId], Pin] = {}
+        """Pins that ended, and whose records the disk would not let go."""
 
     async def load(self, damaged: Iterable[Damaged]) -> None:
         """Enter the pins of stable storage; a lease gets its full ttl anew.
@@ -149,9 +154,9 @@ class Pins:
         ]
 
     def lapse(self) -> float | None:
-        """End the leases that are due; answer how many seconds the next one has."""
+        """End leases that are due, so many at a time; answer how many seconds the next one has."""
         now = self._context.clock.now()
-        for pin in self._context.ledger.lapsed(now):
+        for pin in self._context.ledger.lapsed(now, LAPSED_AT_ONCE):
             doomed = self._context.ledger.drop_pin(pin, now)
             self._context.counters.expired_pins += 1
             self._forget(pin)
@@ -200,16 +205,34 @@ class Pins:
         self._context.changed.notify()
 
     def _forget(self, pin: Pin) -> None:
-        """Remove a record that nobody waits for; if that fails, the next start does it."""
+        """Remove a record that nobody waits for; if that fails, `forget_again` does it."""
         record = self._database.remove(pin.holder, pin.generation)
         self._stored.pop((pin.holder, pin.generation), None)
+        loop = asyncio.get_running_loop()
 
         def ended(record: Future[None]) -> None:
+            # In the thread that writes.
             error = record.exception()
             if error is not None:
-                log.warning("the record of the pin of %s stays: %s", pin.holder, error)
+                log.warning("the record of the pin of %s stays for now: %s", pin.holder, error)
+                loop.call_soon_threadsafe(self._linger, pin)
 
         record.add_done_callback(ended)
+
+    def _linger(self, pin: Pin) -> None:
+        self._lingering[pin.holder, pin.generation] = pin
+
+    async def forget_again(self) -> None:
+        """Remove the records that lingered, or the next start would take them for pins."""
+        for name, pin in list(self._lingering.items()):
+            generation = self._context.ledger.generation(pin.generation)
+            if generation is not None and pin.holder in generation.pins:
+                # Pinned anew: once that is written there is no other record, but it may fail.
+                if name in self._stored:
+                    del self._lingering[name]
+                continue
+            del self._lingering[name]
+            self._forget(pin)
 
     def _tell(self, type: str, pin: Pin, **more: object) -> None:
         self._context.events.tell(

@@ -6,16 +6,16 @@ arrival is acknowledged; one arrival of a key at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context, Model
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PutOutcome
-from weightd.errors import Exists, Pinned
+from weightd.errors import Exists, IoError, Pinned
 from weightd.ledger import Generation, Reservation, Standing, Succession, holder_figures
 from weightd.model import Blob, FileEntry, GenerationId, Key, Manifest, content_digest
-from weightd.store import AlreadyPublished, Ingest
+from weightd.store import AlreadyPublished, Ingest, NoSpace, StillThere
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Publications:
                 self._guard(known, guarded)
                 return self.same(known)
             if known is not None:
-                succession = await self._restore(reservation, known)
+                succession = await self._restore(reservation, ingest, known)
             else:
                 succession = await self._commit(reservation, ingest, id, files, origination)
             self._guard(succession.generation, guarded)
@@ -103,12 +103,11 @@ class Publications:
         origination: Origination,
     ) -> Succession:
         now = self._context.clock.now()
-        self.last_sequence += 1
         manifest = Manifest(
             key=id.key,
             digest=id.digest,
             files=files,
-            sequence=self.last_sequence,
+            sequence=self._next_sequence(),
             published_at=now,
             source=origination.source,
             revision=origination.revision,
@@ -121,15 +120,24 @@ class Publications:
         return succession
 
     async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
+        try:
+            return await self._appear(ingest, manifest)
+        except AlreadyPublished:
+            await self._evictions.make_way(manifest.id)
+            return await self._appear(ingest, manifest)
+
+    async def _appear(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
         publish = self._context.store.publish
         try:
             _, blobs = await self._context.workers.commit(publish, ingest, manifest)
-        except AlreadyPublished:
-            await self._evictions.make_way(manifest.id)
-            _, blobs = await self._context.workers.commit(publish, ingest, manifest)
+        except StillThere as left:
+            self._evictions.add_damaged({left.generation: left.bytes})
+            raise left.failure from left
         return blobs
 
-    async def _restore(self, reservation: Reservation, known: Generation) -> Succession:
+    async def _restore(
+        self, reservation: Reservation, ingest: Ingest, known: Generation
+    ) -> Succession:
         """The content of a retired generation came again: it is current once more."""
         if known.damaged:
             raise Pinned(key=str(known.id.key), holders=holder_figures([known]))
@@ -137,7 +145,9 @@ class Publications:
         # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
         ledger.read(known.id, 1)
         try:
-            await self._context.workers.commit(self._context.store.clear_superseded, known.id)
+            await self._unretire(known)
+            # The promise ends with the restoration, so the copy that came has to go before.
+            await self._evictions.abort(ingest, reservation)
             succession = ledger.restore(reservation, known.id, self._context.clock.now())
         finally:
             gone = ledger.read(known.id, -1)
@@ -145,6 +155,24 @@ class Publications:
                 self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
         self._tell("published", known)
         return succession
+
+    async def _unretire(self, known: Generation) -> None:
+        """Let the disk say that it is current; when it fails, that it is not."""
+        model = self._context.models[known.id]
+        manifest = replace(model.manifest, sequence=self._next_sequence())
+        # Nobody else is to mark it meanwhile.
+        self._evictions.forget_mark(known.id)
+        try:
+            await self._context.workers.commit(self._context.store.restore, manifest)
+        except (IoError, NoSpace):
+            # It may be unmarked by now, and would come before what is current at the next start.
+            await self._evictions.mark_or_later(known.id)
+            raise
+        model.manifest = manifest
+
+    def _next_sequence(self) -> int:
+        self.last_sequence += 1
+        return self.last_sequence
 
     async def _follow(self, succession: Succession) -> None:
         """Put the predecessor where it belongs before the arrival is acknowledged.

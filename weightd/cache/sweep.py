@@ -18,8 +18,9 @@ from typing import Final
 from weightd.cache.context import Context, Sighting
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PinView
+from weightd.errors import IoError
 from weightd.ledger import Generation
-from weightd.model import GenerationId
+from weightd.model import GenerationId, Key
 from weightd.store import Use
 
 BATCH: Final = 32
@@ -58,7 +59,7 @@ class Sweep:
         while self._round and time.monotonic() < until:
             batch = self._round[-BATCH:]
             del self._round[-BATCH:]
-            self._round_whole &= await self._look(batch)
+            self._round_whole &= not await self._look(batch)
         if not self._round and self._round_whole:
             self.completed_at = self._round_began
 
@@ -67,6 +68,21 @@ class Sweep:
         used = [one.id for one in self._context.ledger.generations() if one.in_use]
         for first in range(0, len(used), BATCH):
             await self._look(used[first : first + BATCH])
+
+    async def seen_now(self, key: Key) -> Generation | None:
+        """The current generation of ``key``; one that was in use is looked at again first.
+
+        Raises IoError when the disk does not show it.
+        """
+        await self._context.settled(key)
+        generation = self._context.ledger.current(key)
+        if generation is not None and generation.in_use:
+            failed = await self._look([generation.id])
+            if generation.id in failed:
+                raise failed[generation.id]
+            await self._context.settled(key)
+            generation = self._context.ledger.current(key)
+        return generation
 
     async def name(self) -> None:
         """Find the processes behind those uses of which none is known.  Raises IoError."""
@@ -115,13 +131,13 @@ class Sweep:
             )
         return views
 
-    async def _look(self, ids: Sequence[GenerationId]) -> bool:
-        """Look at some, and book it; answer whether all of them could be looked at."""
+    async def _look(self, ids: Sequence[GenerationId]) -> dict[GenerationId, IoError]:
+        """Look at some, and book it; answer why some could not be looked at."""
         # weightd's own reader would look like a replica.
         ids = [id for id in ids if self._readers(id) == 0]
         looked = await self._context.workers.seize(self._context.store.look, ids)
-        for id, reason in looked.failed.items():
-            log.warning("whether %s is in use is not known: %s", id.key, reason)
+        for id, error in looked.failed.items():
+            log.warning("whether %s is in use is not known: %s", id.key, error)
         changed = False
         for id in ids:
             generation = self._context.ledger.generation(id)
@@ -130,7 +146,7 @@ class Sweep:
             changed |= self._note(generation, looked.uses.get(id))
         if changed:
             self._context.changed.notify()
-        return not looked.failed
+        return looked.failed
 
     def _readers(self, id: GenerationId) -> int:
         generation = self._context.ledger.generation(id)

@@ -5,6 +5,7 @@ Nothing is promised and nothing leaves here: that is `ledger`, which builds on t
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
@@ -186,9 +187,9 @@ class Holdings:
             self._shelf.touch(generation, now)
         return self._shelf.guard(generation, lambda: self._pins.drop(generation, pin.holder))
 
-    def lapsed(self, now: float) -> list[Pin]:
-        """The leases that were not renewed in time; end each with `drop_pin`."""
-        return self._pins.lapsed(now)
+    def lapsed(self, now: float, most: int = sys.maxsize) -> list[Pin]:
+        """The leases that were not renewed in time, ``most`` at most; end each with `drop_pin`."""
+        return self._pins.lapsed(now, most)
 
     def next_lapse(self) -> float | None:
         """When to ask `lapsed` again, at the latest."""

@@ -111,10 +111,10 @@ class PinBook:
             raise GenerationGone(key=str(key), generation=digest)
         return chosen
 
-    def lapsed(self, now: float) -> list[Pin]:
-        """Take the leases that were not renewed in time off the queue."""
+    def lapsed(self, now: float, most: int) -> list[Pin]:
+        """Take the leases that were not renewed in time off the queue, ``most`` at most."""
         due: dict[tuple[str, GenerationId], Pin] = {}
-        while self._lapses and self._lapses[0].at <= now:
+        while self._lapses and self._lapses[0].at <= now and len(due) < most:
             pin = self._standing(heapq.heappop(self._lapses))
             if pin is not None:
                 due[pin.holder, pin.generation] = pin

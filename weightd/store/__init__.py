@@ -6,7 +6,16 @@ crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
 from weightd.store.arrival import Parked
-from weightd.store.faults import AlreadyPublished, Damage, NoSpace, PinsLost, SeizeRefused, Use
+from weightd.store.faults import (
+    AlreadyPublished,
+    Damage,
+    NoSpace,
+    PinsLost,
+    SeizeRefused,
+    StillThere,
+    Stranded,
+    Use,
+)
 from weightd.store.history_database import HistoryDatabase, Recency, StoredFetch
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
@@ -42,8 +51,10 @@ __all__ = [
     "SeizeRefused",
     "Sight",
     "Source",
+    "StillThere",
     "Store",
     "StoredFetch",
     "StoredPin",
+    "Stranded",
     "Use",
 ]

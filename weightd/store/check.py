@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 
 from weightd.model import Blob, FileEntry, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import Damage, reported
+from weightd.store.faults import Damage, reading
 from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
@@ -23,7 +24,7 @@ def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
     model.
     """
     name = layout.generation_name(manifest.id)
-    with reported(f"check of {manifest.key}"):
+    with reading(f"check of {manifest.key}"):
         try:
             with tree.opened(name, root.models) as generation:
                 record = manifest_file.read(name, root.models)
@@ -35,7 +36,8 @@ def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
             return Damage("its directory is no longer a directory")
         except Unreadable as error:
             return Damage(str(error))
-    if record.manifest != manifest:
+    # Its sequence changes when retired content comes again.
+    if replace(record.manifest, sequence=manifest.sequence) != manifest:
         return Damage("its manifest was replaced")
     return _compare(root, record, leaves)
 

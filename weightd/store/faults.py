@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from weightd.errors import IoError, WeightdError
-from weightd.model import GenerationId
+from weightd.model import Blob, GenerationId
+from weightd.store.layout import Doomed
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -56,6 +57,31 @@ class SeizeRefused(Exception):
     def __init__(self, refused: Mapping[GenerationId, Use]) -> None:
         super().__init__("; ".join(f"{one.key}: {use.reason}" for one, use in refused.items()))
         self.refused = dict(refused)
+
+
+class Stranded(Exception):
+    """An eviction failed, and then its undoing: ``moved`` are out of reach and not to come back.
+
+    ``failure`` says what the disk said.
+    """
+
+    def __init__(self, failure: IoError, moved: Sequence[Doomed]) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+        self.moved = tuple(moved)
+
+
+class StillThere(Exception):
+    """A publication failed, and then its undoing: the generation stands in ``models/``.
+
+    ``failure`` says what the disk said, ``bytes`` are the blocks of its files.
+    """
+
+    def __init__(self, failure: IoError, generation: GenerationId, blobs: Iterable[Blob]) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+        self.generation = generation
+        self.bytes = sum(blob.bytes for blob in blobs)
 
 
 class PinsLost(Exception):
@@ -100,6 +126,16 @@ def reported(call: str) -> Iterator[None]:
         if isinstance(error, WeightdError):
             raise
         raise from_os(call, error) from error
+
+
+@contextmanager
+def reading(call: str) -> Iterator[None]:
+    """The same for a call that takes no room: whatever its number, it is an `IoError`."""
+    try:
+        with reported(call):
+            yield
+    except NoSpace as full:
+        raise IoError(call=full.call, error=full.error) from full
 
 
 def printable(name: str) -> str:

@@ -8,15 +8,14 @@ time uses it, but for its parts, see `store.part`; nothing settles it while a
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from weightd.errors import DigestMismatch, IncompleteBody, InvalidRequest, IoError
+from weightd.errors import DigestMismatch, InvalidRequest, IoError
 from weightd.model import FileEntry, GenerationId, Key, file_path_fault
-from weightd.store import arrival, layout, tree
+from weightd.store import arrival, layout
 from weightd.store.archive import TarReader
 from weightd.store.arrival import Parked
 from weightd.store.content import Content
@@ -25,12 +24,11 @@ from weightd.store.layout import Doomed
 from weightd.store.link import Linker
 from weightd.store.manifest_file import Stamp
 from weightd.store.names import Names
-from weightd.store.pace import WriteBack
 from weightd.store.part import Part
+from weightd.store.pour import Pour
 from weightd.store.root import Root
-from weightd.store.source import BUFFER_BYTES, Claim, Source, Wrote, fill, untold
+from weightd.store.source import Claim, Source, Wrote, untold
 from weightd.store.unlink import remove_small
-from weightd.units import round_up
 
 ABORT_AT_ONCE_BYTES: Final = 64 << 20
 """What an abort unlinks by itself; more is left in ``doomed/`` for the background."""
@@ -45,13 +43,10 @@ class Written:
 
 
 class Ingest:
-    """One arrival of one key.  Made by `Store.begin`."""
+    """One arrival of one key.  Made by `Store.begin`, on disk from `make` on."""
 
     def __init__(self, root: Root, key: Key, resume: Parked | None = None) -> None:
-        """Make ``incoming/<id>/<last segment>``, or go on with one that was parked.
-
-        Raises NoSpace, IoError; what was parked is as it was then.
-        """
+        """With ``resume`` it goes on with what was parked."""
         self.id = layout.new_id() if resume is None else resume.id
         self.key = key
         self.written: dict[str, Written] = {}
@@ -64,26 +59,37 @@ class Ingest:
         self._unlinked: set[str] = set()
         """Names that were taken for a link which could not be made."""
         self._noted = resume is not None
+        self._resumed = resume
         self._settled = False
-        self._buffer: memoryview | None = None
-        if resume is None:
+        self._pour = Pour(root)
+        self._content: Content | None = None
+
+    def make(self) -> None:
+        """Make ``incoming/<id>/<last segment>``, or take over what was parked.
+
+        Raises NoSpace, IoError; the ingest is then to be aborted, like one that
+        fails later, unless it was parked: that is settled, and as it was.
+        """
+        found = self._resumed is not None
+        if not found:
             with reported(f"mkdir in {layout.INCOMING}"):
-                os.mkdir(self.id, 0o755, dir_fd=root.incoming)
+                os.mkdir(self.id, 0o755, dir_fd=self._root.incoming)
         try:
             with reported(f"mkdir in {layout.INCOMING}/{self.id}"):
-                found = resume is not None
-                self._content = Content(root, self.id, key.last_segment, found=found)
+                name = self.key.last_segment
+                self._content = Content(self._root, self.id, name, found=found)
         except (IoError, NoSpace):
-            if resume is None:
-                self._move_away(0)
+            if found:
+                self.settle()
             raise
-        self._content.counted(0 if resume is None else resume.bytes)
-        root.reach("ingest.begun")
+        if self._resumed is not None:
+            self._content.counted(self._resumed.bytes)
+        self._root.reach("ingest.begun")
 
     @property
     def content(self) -> int:
         """A descriptor of the directory that will be handed out."""
-        return self._content.descriptor
+        return self._here().descriptor
 
     def receive_file(
         self,
@@ -133,7 +139,7 @@ class Ingest:
         self._take(path)
         with reported(f"open of {path}"):
             part = Part(
-                self._content, path, bytes, claim=claim, wrote=wrote, received=self._received
+                self._here(), path, bytes, claim=claim, wrote=wrote, received=self._received
             )
         self._parts.append(part)
         return part
@@ -150,9 +156,9 @@ class Ingest:
         """
         self._take(entry.path)
         try:
-            if self._content.status(entry.path) is not None:
-                self._content.remove(entry.path, wrote=wrote)
-            stamp = self._linker.link(self._content, entry, source, path)
+            if self._here().status(entry.path) is not None:
+                self._here().remove(entry.path, wrote=wrote)
+            stamp = self._linker.link(self._here(), entry, source, path)
         except FileNotFoundError:
             self._unlinked.add(entry.path)
             raise
@@ -168,7 +174,7 @@ class Ingest:
         Raises IoError.
         """
         with reported(f"unlink of {path}"):
-            self._content.remove(path, wrote=wrote)
+            self._here().remove(path, wrote=wrote)
 
     def note(self, record: bytes) -> None:
         """Write down the caller's record (JSON, or any UTF-8), in place of an earlier one.
@@ -178,7 +184,7 @@ class Ingest:
         """
         self._must_be_open()
         with reported(f"note of {layout.INCOMING}/{self.id}"):
-            self._content.note(self.key, record)
+            self._here().note(self.key, record)
         self._noted = True
         self._root.reach("ingest.noted")
 
@@ -193,7 +199,7 @@ class Ingest:
         for part in self._parts:
             part.leave()
         with reported(f"parking of {layout.INCOMING}/{self.id}"):
-            self._content.flush()
+            self._here().flush()
             parked = arrival.find(self._root, self.id)
         if parked is None:
             raise IoError(call=f"parking of {layout.INCOMING}/{self.id}", error="it is gone")
@@ -210,17 +216,23 @@ class Ingest:
         if self._settled:
             return self.remains
         self.settle()
-        self.remains = self._move_away(self._content.blocks)
+        self.remains = self._give_up(0 if self._content is None else self._content.blocks)
         return self.remains
 
     def settle(self) -> None:
         """Let the descriptors go; the arrival is no longer this object's."""
         if not self._settled:
             self._settled = True
-            self._buffer = None
             for part in self._parts:
                 part.close()
-            self._content.close()
+            self._pour.close()
+            if self._content is not None:
+                self._content.close()
+
+    @property
+    def noted(self) -> bool:
+        """Whether it can be parked."""
+        return self._noted
 
     @property
     def resumable(self) -> bool:
@@ -232,6 +244,11 @@ class Ingest:
         return self._settled
 
     def __enter__(self) -> Self:
+        try:
+            self.make()
+        except (IoError, NoSpace):
+            self.abort()
+            raise
         return self
 
     def __exit__(
@@ -254,6 +271,11 @@ class Ingest:
         if fault is not None:
             raise InvalidRequest(what=f"file {path!r}", reason=fault)
 
+    def _here(self) -> Content:
+        if self._content is None:
+            raise RuntimeError(f"ingest {self.id} is not on disk")
+        return self._content
+
     def _must_be_open(self) -> None:
         if self._settled:
             # Its descriptors may be another's by now.
@@ -262,13 +284,11 @@ class Ingest:
     def _received(self, entry: FileEntry, stamp: Stamp) -> None:
         self.written[entry.path] = Written(entry, stamp)
 
-    def _move_away(self, blocks: int) -> Doomed | None:
+    def _give_up(self, blocks: int) -> Doomed | None:
         doomed = Doomed(self.id, blocks)
         try:
             with reported(f"rename of {layout.INCOMING}/{self.id}"):
-                os.rename(
-                    self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
-                )
+                self._move_away()
             if blocks <= ABORT_AT_ONCE_BYTES:
                 left = remove_small(self._root, doomed)
                 return Doomed(self.id, left) if left else None
@@ -277,70 +297,18 @@ class Ingest:
             return doomed
         return doomed
 
+    def _move_away(self) -> None:
+        try:
+            os.rename(
+                self.id, self.id, src_dir_fd=self._root.incoming, dst_dir_fd=self._root.doomed
+            )
+        except FileNotFoundError:
+            return  # it was never made
+
     def _write(
         self, path: str, source: Source, claim: Claim, wrote: Wrote, length: int | None
     ) -> FileEntry:
         self._must_be_open()
-        with reported(f"create of {path}"):
-            descriptor = self._content.create(path)
-        try:
-            size, digest = self._pour(path, descriptor, source, claim, wrote, length)
-            self._root.reach("ingest.file-written")
-            with reported(f"fsync of {path}"):
-                stamp = self._seal(descriptor)
-        finally:
-            os.close(descriptor)
-        self._root.reach("ingest.file-flushed")
-        entry = FileEntry(path, size, digest)
-        self.written[path] = Written(entry, stamp)
+        entry, stamp = self._pour.file(self._here(), path, source, claim, wrote, length)
+        self._received(entry, stamp)
         return entry
-
-    def _pour(
-        self,
-        path: str,
-        descriptor: int,
-        source: Source,
-        claim: Claim,
-        wrote: Wrote,
-        length: int | None,
-    ) -> tuple[int, str]:
-        """Write and hash what arrives; its length and sha256."""
-        if self._buffer is None:
-            self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        buffer = self._buffer
-        if length:
-            claim(round_up(length, self._root.block))
-        digest, pace, size = hashlib.sha256(), WriteBack(descriptor), 0
-        while count := fill(source, buffer if length is None else buffer[: length - size]):
-            growth = self._growth(size, count)
-            if length is None and growth:
-                claim(growth)
-            self._content.counted(growth)
-            digest.update(buffer[:count])
-            with reported(f"write to {path}"):
-                tree.write_all(descriptor, buffer[:count])
-                size += count
-                pace.reached(size)
-            if growth:
-                wrote(growth)
-        if length is not None:
-            self._check_length(source, buffer, size, length)
-        return size, digest.hexdigest()
-
-    def _check_length(self, source: Source, buffer: memoryview, size: int, length: int) -> None:
-        if size < length:
-            raise IncompleteBody(received=size, declared=length)
-        if source.readinto(buffer[:1]):
-            raise InvalidRequest(what="body", reason=f"it is longer than the {length} declared")
-
-    def _growth(self, size: int, count: int) -> int:
-        block = self._root.block
-        return round_up(size + count, block) - round_up(size, block)
-
-    def _seal(self, descriptor: int) -> Stamp:
-        """Give the file its mode and group, bring it to stable storage; its stamp."""
-        if self._root.group is not None:
-            os.fchown(descriptor, -1, self._root.group)
-        os.fchmod(descriptor, self._root.file_mode)
-        os.fsync(descriptor)
-        return Stamp.of(os.fstat(descriptor))

@@ -34,6 +34,8 @@ DOOMED: Final = "doomed"
 
 MANIFEST: Final = "manifest.json"
 SUPERSEDED: Final = "superseded"
+NEXT_MANIFEST: Final = "manifest.json.new"
+"""Until it takes the place of the one there is."""
 
 # mkfs puts lost+found at the top of a filesystem that is all ours.
 _OWN: Final = frozenset({LOCK, FORMAT, INCOMING, MODELS, DOOMED, "lost+found"})

@@ -19,7 +19,7 @@ from typing import Final
 from weightd.errors import IoError
 from weightd.model import GenerationId
 from weightd.store import layout, processes, seize, tree
-from weightd.store.faults import NoSpace, Use, reported
+from weightd.store.faults import Use, reading
 from weightd.store.processes import Flock, Inode, Process
 from weightd.store.root import Root
 
@@ -40,7 +40,7 @@ class Looked:
     """What a look saw: the ``uses``; what is in neither is idle, what ``failed`` is not known."""
 
     uses: dict[GenerationId, Use] = field(default_factory=dict)
-    failed: dict[GenerationId, str] = field(default_factory=dict)
+    failed: dict[GenerationId, IoError] = field(default_factory=dict)
 
 
 class Watch:
@@ -65,14 +65,18 @@ class Watch:
 
     def look(self, ids: Iterable[GenerationId]) -> Looked:
         """Look at each; one that the disk does not show hides no other."""
-        held = self._held_inodes(processes.flocks())
+        try:
+            with reading("look for holds"):
+                held = self._held_inodes(processes.flocks())
+        except IoError as error:
+            return Looked(failed=dict.fromkeys(ids, error))
         looked = Looked()
         for id in ids:
             try:
-                with self._seizing, reported(f"look at {id.key}"):
+                with self._seizing, reading(f"look at {id.key}"):
                     use = self._look(id, held)
-            except (IoError, NoSpace) as error:
-                looked.failed[id] = str(error)
+            except IoError as error:
+                looked.failed[id] = error
                 continue
             if use is not None:
                 looked.uses[id] = use
@@ -86,10 +90,10 @@ class Watch:
 
     def name(self, uses: Mapping[GenerationId, Use]) -> dict[GenerationId, Sight]:
         """Find a process behind each use, as far as it can be seen.  Raises IoError."""
-        with reported("look for processes"):
+        with reading("look for processes"):
             inodes = {id: _inodes(self._root, id) for id in uses}
-        locks = processes.flocks()
-        device = self._device(locks)
+            locks = processes.flocks()
+            device = self._device(locks)
         holds = {
             id: Inode(device, inodes[id][0].number)
             for id, use in uses.items()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import threading
 from typing import Final
 
+from weightd.store import libc
 from weightd.store.spans import Spans
 
 WINDOW: Final = 32 << 20
@@ -34,17 +34,14 @@ class _Range:
 
     def _range(self, offset: int, size: int, flags: int) -> None:
         # Absent from some C libraries, and refused by some filesystems; fsync does it all then.
-        call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
-        if call is None:
-            self._offered = False
-            return
         arguments = (ctypes.c_int64(offset), ctypes.c_int64(size), ctypes.c_uint(flags))
-        if call(ctypes.c_int(self._descriptor), *arguments) == 0:
-            return
-        number = ctypes.get_errno()
-        if number in _TELLING:
-            raise OSError(number, os.strerror(number))
-        self._offered = False
+        try:
+            offered = libc.call("sync_file_range", ctypes.c_int(self._descriptor), *arguments)
+        except OSError as error:
+            if error.errno in _TELLING:
+                raise
+            offered = False
+        self._offered = offered
 
 
 class WriteBack(_Range):

@@ -122,9 +122,13 @@ def _process(pid: int) -> Process | None:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """The lines of a file of /proc, none if its process ended or is another user's."""
+    """The lines of a file of /proc, none if its process ended or is another user's.
+
+    The kernel ends a line by a newline, and escapes that one character in a path: whoever
+    names a file otherwise makes no line.
+    """
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
             for line in file:
                 yield line.rstrip("\n")
     except OSError:

@@ -15,11 +15,12 @@ import os
 from contextlib import suppress
 from typing import Final
 
+from weightd.errors import IoError
 from weightd.model import Blob, GenerationId, Manifest
 from weightd.store import arrival, layout, manifest_file, tree
-from weightd.store.faults import AlreadyPublished, printable, reported
+from weightd.store.faults import AlreadyPublished, StillThere, printable, reported
 from weightd.store.ingest import Ingest
-from weightd.store.manifest_file import Record, Stamp
+from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import opened
 
@@ -35,7 +36,7 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
     """Make an ingest a model; its blobs, in the order of ``manifest.files``.
 
     Raises AlreadyPublished, NoSpace, IoError; the ingest is then still to be
-    aborted, and nothing is visible.
+    aborted, and nothing is visible.  Raises StillThere when it cannot be taken back.
     """
     record = Record(manifest, _stamps(ingest, manifest))
     name = layout.generation_name(manifest.id)
@@ -50,9 +51,9 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
             os.fchmod(generation, _GENERATION_MODE)
             os.fsync(generation)
         root.reach("publish.manifest-flushed")
-        _appear(root, ingest.id, name)
+        _appear(root, ingest, record)
     if ingest.resumable:
-        _leave_behind(root, name)
+        _leave_behind(root, layout.generation_name(record.manifest.id))
     ingest.settle()
     return record.blobs(root.block)
 
@@ -101,16 +102,17 @@ def _flush_directories(root: Root, top: int) -> None:
     os.fsync(top)
 
 
-def _appear(root: Root, arrival: str, name: str) -> None:
+def _appear(root: Root, ingest: Ingest, record: Record) -> None:
     """Rename into ``models/`` for good; a flush that fails takes it back."""
-    os.rename(arrival, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
-    root.reach("publish.renamed")
+    name = layout.generation_name(record.manifest.id)
+    os.rename(ingest.id, name, src_dir_fd=root.incoming, dst_dir_fd=root.models)
     try:
+        root.reach("publish.renamed")
         os.fsync(root.models)
         os.fsync(root.incoming)
-    except OSError:
+    except OSError as cause:
         # Not acknowledged, so it must not be found by a lookup either.
-        os.rename(name, arrival, src_dir_fd=root.models, dst_dir_fd=root.incoming)
+        _take_back(root, ingest, record, cause)
         raise
     root.reach("publish.parent-flushed")
 
@@ -128,6 +130,19 @@ def _leave_behind(root: Root, name: str) -> None:
     root.reach("publish.tidied")
 
 
+def _take_back(root: Root, ingest: Ingest, record: Record, cause: OSError) -> None:
+    name = layout.generation_name(record.manifest.id)
+    try:
+        os.rename(name, ingest.id, src_dir_fd=root.models, dst_dir_fd=root.incoming)
+    except OSError as error:
+        ingest.settle()
+        failure = IoError(
+            call=f"rename of {layout.MODELS}/{name} back to {layout.INCOMING}",
+            error=f"{error.strerror}, after {cause.strerror}",
+        )
+        raise StillThere(failure, record.manifest.id, record.blobs(root.block)) from error
+
+
 def mark_superseded(root: Root, generation: GenerationId) -> None:
     """Retire a generation for good; one that vanished needs no mark.  Raises NoSpace, IoError."""
     name = layout.generation_name(generation)
@@ -143,11 +158,34 @@ def mark_superseded(root: Root, generation: GenerationId) -> None:
     root.reach("retire.marked")
 
 
-def clear_superseded(root: Root, generation: GenerationId) -> None:
-    """Make a retired generation current again.  Raises IoError."""
-    name = layout.generation_name(generation)
-    with reported(f"return of {generation.key}"), opened(name, root.models) as directory:
+def restore(root: Root, manifest: Manifest) -> None:
+    """Make a retired generation current again, under the new sequence of ``manifest``.
+
+    With its old one it would give way to what was published after it, unless
+    that was marked.  Raises NoSpace or IoError; whether it is marked is then not
+    known, and it is to be marked again.
+    """
+    name = layout.generation_name(manifest.id)
+    with reported(f"return of {manifest.key}"), opened(name, root.models) as directory:
+        _replace_manifest(root, name, directory, manifest)
+        root.reach("retire.renumbered")
         with suppress(FileNotFoundError):
             os.unlink(layout.own_name(layout.SUPERSEDED, name), dir_fd=directory)
         os.fsync(directory)
-    root.reach("retire.unmarked")
+        root.reach("retire.unmarked")
+
+
+def _replace_manifest(root: Root, name: str, directory: int, manifest: Manifest) -> None:
+    """Put a manifest of the same files in the place of the one there is, whole or not at all."""
+    own = layout.own_name(layout.MANIFEST, name)
+    fresh = layout.own_name(layout.NEXT_MANIFEST, name)
+    try:
+        record = manifest_file.read(name, root.models)
+    except Unreadable as error:
+        raise OSError(None, str(error)) from error
+    with suppress(FileNotFoundError):
+        os.unlink(fresh, dir_fd=directory)
+    data = manifest_file.encode(Record(manifest, record.stamps))
+    tree.write_flushed(fresh, data, directory, 0o444)
+    os.rename(fresh, own, src_dir_fd=directory, dst_dir_fd=directory)
+    os.fsync(directory)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from weightd.model import Blob, GenerationId, Key, Manifest
 from weightd.store import arrival, layout, manifest_file, progress, tree
 from weightd.store.arrival import Parked
-from weightd.store.faults import printable, reported
+from weightd.store.faults import printable, reading
 from weightd.store.layout import Doomed
 from weightd.store.manifest_file import Unreadable
 from weightd.store.root import Root
@@ -68,7 +68,7 @@ def scan(root: Root) -> ScanReport:
     Raises IoError.
     """
     report = ScanReport([], [], [], [], [])
-    with reported(f"scan of {root.path}"), _uncollected():
+    with reading(f"scan of {root.path}"), _uncollected():
         counted: dict[int, int] = {}
         _scan_models(root, report, counted)
         _scan_incoming(root, report)

@@ -26,7 +26,7 @@ from typing import Self
 from weightd.errors import IoError
 from weightd.model import GenerationId
 from weightd.store import descriptors, layout, lease, tree
-from weightd.store.faults import SeizeRefused, Use, printable, reported
+from weightd.store.faults import SeizeRefused, Stranded, Use, printable, reported
 from weightd.store.layout import Doomed
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
@@ -63,7 +63,8 @@ def doom(root: Root, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
     """Seize every victim, then move each into ``doomed/``; in the order of ``ids``.
 
     Raises SeizeRefused, or IoError and NoSpace from the disk; nothing has moved
-    then.  A victim that is not there any more is answered as vanished.
+    then.  Raises Stranded when some have, and cannot be brought back.  A victim
+    that is not there any more is answered as vanished.
     """
     with reported("eviction"):
         census = _Census()
@@ -307,21 +308,19 @@ def _doom_group(root: Root, ids: Sequence[GenerationId], census: _Census) -> lis
 
 def _move(root: Root, victims: Sequence[_Victim]) -> list[Doomed]:
     """Rename every victim into ``doomed/``; one that cannot move brings the others back."""
-    moved: list[tuple[str, str]] = []
     doomed: list[Doomed] = []
     try:
         for victim in victims:
             place = layout.new_id()
             gone = not (victim.present and _rename(root, victim.name, place))
-            if not gone:
-                moved.append((victim.name, place))
-                root.reach("evict.renamed-one")
             doomed.append(Doomed(place, 0 if gone else victim.bytes, victim.generation, gone))
+            if not gone:
+                root.reach("evict.renamed-one")
         root.reach("evict.renamed-all")
         os.fsync(root.doomed)
         os.fsync(root.models)
     except OSError as error:
-        _bring_back(root, moved, error)
+        _bring_back(root, doomed, error)
         raise
     root.reach("evict.parents-flushed")
     return doomed
@@ -337,25 +336,31 @@ def _rename(root: Root, name: str, place: str) -> bool:
 
 
 def _return(root: Root, doomed: Sequence[Doomed], cause: BaseException) -> None:
-    """Bring groups back that had moved, and make that last.  Raises IoError or OSError."""
-    moved = [
-        (layout.generation_name(one.generation), one.id)
-        for one in doomed
-        if one.generation is not None and not one.vanished
-    ]
-    if moved:
-        _bring_back(root, moved, cause)
+    """Bring groups back that had moved, and make that last.  Raises Stranded, or OSError."""
+    _bring_back(root, doomed, cause)
+    if doomed and not isinstance(cause, Stranded):
         os.fsync(root.models)
         os.fsync(root.doomed)
 
 
-def _bring_back(root: Root, moved: Sequence[tuple[str, str]], cause: BaseException) -> None:
-    """Undo the renames.  Raises IoError when even that fails: the next start settles it then."""
-    for name, place in reversed(moved):
+def _bring_back(root: Root, moved: Sequence[Doomed], cause: BaseException) -> None:
+    """Undo the renames.  Raises Stranded when even that fails, and when ``cause`` is that."""
+    stranded = list(cause.moved) if isinstance(cause, Stranded) else []
+    failure = cause.failure if isinstance(cause, Stranded) else None
+    for one in reversed(moved):
         try:
-            os.rename(place, name, src_dir_fd=root.doomed, dst_dir_fd=root.models)
+            _rename_back(root, one)
         except OSError as error:
-            raise IoError(
-                call=f"rename of {layout.DOOMED}/{place} back to {layout.MODELS}/{name}",
+            stranded.append(one)
+            failure = failure or IoError(
+                call=f"rename of {layout.DOOMED}/{one.id} back to {layout.MODELS}",
                 error=f"{error.strerror}, after {getattr(cause, 'strerror', None) or cause}",
-            ) from error
+            )
+    if failure is not None:
+        raise Stranded(failure, stranded) from cause
+
+
+def _rename_back(root: Root, one: Doomed) -> None:
+    if one.generation is not None and not one.vanished:
+        name = layout.generation_name(one.generation)
+        os.rename(one.id, name, src_dir_fd=root.doomed, dst_dir_fd=root.models)

@@ -7,6 +7,7 @@ makes that last.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from weightd.store import (
     check,
     layout,
     lease,
+    libc,
     processes,
     publish,
     root,
@@ -31,11 +33,11 @@ from weightd.store import (
     unlink,
 )
 from weightd.store.arrival import Parked
-from weightd.store.faults import Damage, Use, reported
+from weightd.store.faults import Damage, StillThere, Stranded, Use, reading
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight, Watch
-from weightd.store.mounts import freeing_seen_within
+from weightd.store.mounts import COMMITTED, LATE_SECONDS, kind_of
 from weightd.store.processes import Process
 from weightd.store.scan import ScanReport
 from weightd.units import round_up
@@ -61,8 +63,11 @@ class Store:
     def __init__(self, taken: root.Root) -> None:
         self._root = taken
         self._seizing = threading.Lock()
-        self.freeing_seen_within = freeing_seen_within(self.root)
-        """Seconds after which `filesystem` tells, at the latest, what was unlinked."""
+        kind = kind_of(self.root)
+        self.freeing_seen_within = LATE_SECONDS.get(kind, 0.0)
+        """Seconds after which a settled `filesystem` tells, at the latest, what was unlinked."""
+        self.must_settle = kind in COMMITTED
+        """Whether `filesystem` tells old figures unless it is asked for settled ones."""
         self._watch = Watch(taken, self._seizing)
         self._counting = threading.Lock()
         self._models = 0
@@ -138,7 +143,10 @@ class Store:
         return report
 
     def begin(self, key: Key, *, resume: Parked | None = None) -> Ingest:
-        """Start an arrival, or go on with what was parked of ``key``.  Raises NoSpace, IoError."""
+        """An arrival that is yet to be made, by entering it or by `Ingest.make`.
+
+        With ``resume`` it goes on with what was parked of ``key``.
+        """
         return Ingest(self._root, key, resume)
 
     def drop(self, parked: Parked) -> Doomed:
@@ -148,9 +156,14 @@ class Store:
     def publish(self, ingest: Ingest, manifest: Manifest) -> tuple[Path, tuple[Blob, ...]]:
         """Make an arrival a model: the path handed out, and its blobs.
 
-        Raises AlreadyPublished, NoSpace, IoError; nothing is visible then.
+        Raises AlreadyPublished, NoSpace, IoError; nothing is visible then.  Raises
+        StillThere when it is, and is to be doomed.
         """
-        blobs = publish.publish(self._root, ingest, manifest)
+        try:
+            blobs = publish.publish(self._root, ingest, manifest)
+        except StillThere:
+            self._count(1)
+            raise
         self._count(1)
         return self.path_of(manifest.id), blobs
 
@@ -166,18 +179,27 @@ class Store:
         """Retire a generation for good.  Raises NoSpace, IoError."""
         publish.mark_superseded(self._root, generation)
 
-    def clear_superseded(self, generation: GenerationId) -> None:
-        """Make a retired generation current again.  Raises IoError."""
-        publish.clear_superseded(self._root, generation)
+    def restore(self, manifest: Manifest) -> None:
+        """Make a retired generation current again, as ``manifest``, whose sequence is new.
+
+        Raises NoSpace, IoError; it is then to be marked superseded again.
+        """
+        publish.restore(self._root, manifest)
 
     def doom(self, ids: Sequence[GenerationId]) -> tuple[Doomed, ...]:
         """Seize all of ``ids``, then move each out of reach, in that order.
 
-        Raises SeizeRefused, IoError, NoSpace; nothing has moved then.
+        Raises SeizeRefused, IoError, NoSpace; nothing has moved then.  Raises
+        Stranded, which tells what has.
         """
-        # Two seizures at once would each see the other's descriptors as use.
-        with self._seizing:
-            doomed = seize.doom(self._root, ids)
+        try:
+            # Two seizures at once would each see the other's descriptors as use.
+            with self._seizing:
+                doomed = seize.doom(self._root, ids)
+        except Stranded as stranded:
+            self._watch.forget(ids)
+            self._count(-len(stranded.moved))
+            raise
         self._watch.forget(ids)
         self._count(-len(doomed))
         return doomed
@@ -221,34 +243,44 @@ class Store:
         if file_path_fault(path) is not None:
             raise FileNotFoundError(path)
         below = f"{layout.generation_name(generation)}/{generation.key.last_segment}/{path}"
-        with reported(f"open of {path} of {generation.key}"):
+        with reading(f"open of {path} of {generation.key}"):
             descriptor = _open_patiently(self._root.models, below)
         if descriptor is None:
             raise FileNotFoundError(path)
         return descriptor
 
-    def filesystem(self) -> Filesystem:
+    def filesystem(self, *, settled: bool = False) -> Filesystem:
         """Ask the filesystem.  Raises IoError.
 
+        With ``settled`` it is first made to commit where it tells nothing new before.
         Right after an unlink it may still tell the old figures, see `freeing_seen_within`.
         """
-        with reported(f"statvfs of {self.root}"):
+        if settled and self.must_settle:
+            with reading(f"syncfs of {self.root}"):
+                libc.call("syncfs", ctypes.c_int(self._root.directory))
+        with reading(f"statvfs of {self.root}"):
             answer = os.fstatvfs(self._root.directory)
         used = answer.f_blocks - answer.f_bfree
         total = (used + answer.f_bavail) * answer.f_frsize
         return Filesystem(total=total, free=answer.f_bavail * answer.f_frsize)
 
     def overhead(self) -> int:
-        """An estimate of the bytes that are nobody's weights: databases, manifests, directories."""
+        """An estimate of the bytes that are nobody's weights: databases, manifests, directories.
+
+        Raises IoError.
+        """
         total = self._models * _BLOCKS_PER_MODEL * self.block
         for name in (layout.STATE, layout.HISTORY):
             for suffix in ("", "-wal", "-shm"):
-                try:
-                    status = os.stat(name + suffix, dir_fd=self._root.directory)
-                except FileNotFoundError:
-                    continue
-                total += status.st_blocks * 512
+                total += self._occupied(name + suffix)
         return total
+
+    def _occupied(self, name: str) -> int:
+        with reading(f"stat of {name}"):
+            try:
+                return os.stat(name, dir_fd=self._root.directory).st_blocks * 512
+            except FileNotFoundError:
+                return 0
 
     def _count(self, change: int) -> None:
         with self._counting:

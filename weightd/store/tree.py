@@ -90,15 +90,14 @@ def open_regular(top: int, path: str, *, checked: bool = False) -> int | None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return None
         raise
+    regular = False
     try:
         regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    except OSError:
-        os.close(descriptor)
-        raise
-    if regular:
-        return descriptor
-    os.close(descriptor)
-    return None
+    finally:
+        # Also when it cannot be told: a descriptor that stayed would look like use for ever.
+        if not regular:
+            os.close(descriptor)
+    return descriptor if regular else None
 
 
 def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Iterator[Leaf]:

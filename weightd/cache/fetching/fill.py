@@ -17,12 +17,12 @@ from weightd.cache.fetching.listed import Plan, unchanged
 from weightd.cache.fetching.ranges import Piece
 from weightd.cache.fetching.stored import decode_note, encode_note
 from weightd.cache.fetching.streams import PERIOD_SECONDS, Streams
-from weightd.cache.tasks import completed, ended
+from weightd.cache.tasks import completed
 from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
 from weightd.model import FileEntry
-from weightd.origins.contract import Listing, Origin, OriginKind, RemoteFile
-from weightd.store import Ingest, NoSpace
+from weightd.origins.contract import Origin, OriginKind, RemoteFile
+from weightd.store import NoSpace, Parked
 
 log = logging.getLogger(__name__)
 
@@ -78,16 +78,28 @@ class Filling:
         job: Job,
         plan: Plan,
         reservation: Reservation,
-        ingest: Ingest,
-        before: tuple[str, Listing] | None,
+        stored: Parked | None,
     ) -> None:
-        """``before`` is what a partial says of itself: its source, and what was listed there."""
+        """``stored`` is the partial that it goes on with."""
         self.job = job
         self.plan = plan
         self.reservation = reservation
-        self.ingest = ingest
-        self.before = before
+        self.ingest = context.store.begin(job.key, resume=stored)
+        self.before = None if stored is None else decode_note(stored.note)
+        """What the partial says of itself: its source, and what was listed there."""
+        self._stored = stored
         self._context = context
+
+    async def begin(self, evictions: Evictions) -> None:
+        """Have it on the disk.  Must run to its end.  Raises NoSpace, IoError."""
+        try:
+            await self._context.workers.commit(self.ingest.make)
+        except (IoError, NoSpace):
+            if self._stored is not None:
+                # On the disk it is as it was, if it is there: counted until it is unlinked.
+                self._context.partials.park(self._stored, self.reservation)
+                evictions.drop_partial(self.job.key)
+            raise
 
     async def fill(self, origin: Origin, bandwidth: Bandwidth) -> tuple[FileEntry, ...]:
         """Bring every file of the plan here; the entries, in order of path.
@@ -139,7 +151,12 @@ class Filling:
         """Park what is worth resuming, abort else; after a publication this does nothing."""
         if self.ingest.settled:
             return
-        if keep and self.reservation.open and self.reservation.refusal is None:
+        if (
+            keep
+            and self.ingest.noted
+            and self.reservation.open
+            and self.reservation.refusal is None
+        ):
             try:
                 stored = await self._context.workers.commit(self.ingest.park)
             except (IoError, NoSpace) as error:
@@ -150,7 +167,7 @@ class Filling:
                 self._context.partials.park(stored, self.reservation)
                 self._context.changed.notify()
                 return
-        await _abort(self._context, evictions, self.ingest)
+        await evictions.abort(self.ingest, self.reservation)
 
 
 @asynccontextmanager
@@ -159,24 +176,10 @@ async def filling(
 ) -> AsyncIterator[Filling]:
     """Begin or resume an ingest; on the way out what is worth it is parked, the rest let go."""
     stored = context.partials.taken(reservation)
-    beginning = context.workers.commit(context.store.begin, job.key, resume=stored)
-    cancelled = await ended(beginning)
-    try:
-        ingest = beginning.result()
-    except (IoError, NoSpace):
-        if stored is not None:
-            # On the disk it is as it was, if it is there: counted until it is unlinked.
-            context.partials.park(stored, reservation)
-            evictions.drop_partial(job.key)
-        raise
-    before = None if stored is None else decode_note(stored.note)
-    filling = Filling(context, job, plan, reservation, ingest, before)
-    if cancelled is not None:
-        keep = stored is not None and job.cancelled is None
-        await completed(filling.leave(evictions, keep=keep))
-        raise cancelled
+    filling = Filling(context, job, plan, reservation, stored)
     keep = False
     try:
+        await completed(filling.begin(evictions))
         yield filling
     except (TooLarge, Blocked, DiskFull):
         raise
@@ -185,12 +188,6 @@ async def filling(
         raise
     finally:
         await completed(filling.leave(evictions, keep=keep))
-
-
-async def _abort(context: Context, evictions: Evictions, ingest: Ingest) -> None:
-    left = await context.workers.commit(ingest.abort)
-    if left is not None:
-        evictions.add_debris([left])
 
 
 def _prepare(filling: Filling, tally: Tally) -> tuple[list[FileEntry], list[Piece]]:

@@ -1,0 +1,1 @@
+"""The daemon on filesystems of each kind, small ones of its own, that fill and fail."""
