@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.origins.places import Place, listing_of, put_file
-from tests.origins.servers.azurite import ACCOUNT, KEY, Azurite, running_azurite
+from tests.origins.servers.azurite import ACCOUNT, KEY, Azurite
 from tests.origins.servers.certificates import Authority
+from tests.origins.servers.fixtures import authority, azurite, seaweed
 from tests.origins.servers.hub import Hub, running_hub
 from tests.origins.servers.nginx import Nginx, running_nginx
-from tests.origins.servers.seaweed import ACCESS_KEY, SECRET_KEY, Seaweed, running_seaweed
+from tests.origins.servers.seaweed import ACCESS_KEY, SECRET_KEY, Seaweed
 from weightd.origins import Trust
+
+__all__ = ["authority", "azurite", "seaweed"]
 
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "HF_", "HUGGING_FACE", "XDG_CACHE")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -33,26 +36,9 @@ def only_what_the_test_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="session")
 def nginx(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Nginx]:
     base = tmp_path_factory.mktemp("nginx")
     with running_nginx(base, (authority.certificate, authority.key)) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
-    with running_seaweed(tmp_path_factory.mktemp("seaweed")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    with running_azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield server
 
 
