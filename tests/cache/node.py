@@ -11,13 +11,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tests.api.origin import Origin
 from tests.cache.doubles import PATIENCE, FakeClock, HeldWorkers, Whole, bytes_of, tar_of
 from tests.ledger.audit import audit
+from tests.store.support import begun
 from weightd.cache import Options, PutOutcome, PutTerms, WeightCache
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import Usage
 from weightd.model import Key
 from weightd.store import Store
+from weightd.store.arrival import OWN_NAMES
 
 T = TypeVar("T")
 
@@ -27,6 +30,8 @@ LOOPS = {
 }
 
 BLOCK = 4096
+
+OVERHEAD = ("manifest.json", "superseded", *OWN_NAMES)
 
 STILL = Options(
     check_interval=3600.0,
@@ -43,6 +48,9 @@ STILL = Options(
 
 class Node:
     """One root and the cache that runs on it; may be closed and opened again."""
+
+    origin: Origin
+    """What it fetches from, where a test gave it one."""
 
     def __init__(
         self,
@@ -173,10 +181,11 @@ class Node:
         usage = self.usage
         assert usage.reserved == 0
         assert usage.arrivals == 0
-        for place in ("incoming", "doomed"):
-            assert os.listdir(self.root / place) == []
+        partials = [one.stored.id for one in self.cache._context.partials]
+        assert sorted(os.listdir(self.root / "incoming")) == sorted(partials)
+        assert os.listdir(self.root / "doomed") == []
         held, files = occupied(self.root)
-        booked = usage.resident + usage.retired
+        booked = usage.resident + usage.retired + usage.parked
         # The tree of a file's extents may take blocks beside those of its bytes.
         assert booked <= held <= booked + files * BLOCK, (booked, held)
 
@@ -218,7 +227,7 @@ async def leave_partial(root: Path, key: str, blocks: int, age: float) -> None:
 
 def _leave_partial(root: Path, key: str, blocks: int, at: float) -> None:
     with Store.open(root) as store:
-        ingest = store.begin(Key(key))
+        ingest = begun(store, Key(key))
         ingest.note(b"{}")
         part = ingest.part(
             "w", 2 * blocks * BLOCK, claim=lambda size: None, wrote=lambda size: None
@@ -234,7 +243,8 @@ def _leave_partial(root: Path, key: str, blocks: int, at: float) -> None:
 def occupied(root: Path) -> tuple[int, int]:
     """The bytes of blocks of all content below the root, an inode once, and how many files.
 
-    Manifests and marks of retirement are overhead and counted for nobody.
+    Manifests, marks of retirement and what an arrival says of itself are overhead and
+    counted for nobody.
     """
     seen: dict[int, int] = {}
     for place in ("models", "incoming", "doomed"):
@@ -254,7 +264,7 @@ def _walk(directory: Path, depth: int, seen: dict[int, int]) -> None:
             continue
         if stat.S_ISDIR(status.st_mode):
             _walk(Path(entry.path), depth + 1, seen)
-        elif depth != 1 or entry.name not in ("manifest.json", "superseded"):
+        elif depth != 1 or entry.name not in OVERHEAD:
             seen[status.st_ino] = status.st_blocks
 
 

@@ -24,13 +24,16 @@ KEY = Key("m")
 
 
 @asynccontextmanager
-async def left_half_way(root: Path) -> AsyncIterator[tuple[Node, Origin]]:
+async def left_half_way(
+    root: Path, *, query: str = "", holder: str | None = None
+) -> AsyncIterator[tuple[Node, Origin]]:
     """A node that is about to start, and was drained before its one fetch had ended."""
     with http_origin() as origin:
-        source = origin.file("m.bin", bytes(BLOCK))
+        source = origin.file("m.bin", bytes(BLOCK)) + query
         origin.flowing.clear()
         async with running(root, 100 * BLOCK) as node:
-            await node.cache.fetch(KEY, FetchTerms((source,)))
+            terms = FetchTerms((source,), holder=holder, forever=holder is not None)
+            await node.cache.fetch(KEY, terms)
             node.cache.drain()
             await asyncio.sleep(0)
             origin.flowing.set()
@@ -122,7 +125,7 @@ async def test_what_cannot_be_gone_on_with_is_given_up(root: Path) -> None:
         with http_origin() as origin:
             terms = await half_fails(node, origin)
             assert node.usage.parked == node.usage.used == 3 * BLOCK
-            node.workers.fail_call("begin", IoError("open", "Input/output error"))
+            node.workers.fail_call("make", IoError("open", "Input/output error"))
             with pytest.raises(IoError, match="Input/output"):
                 await node.cache.fetch(KEY, terms)
             await node.agree()
@@ -148,7 +151,7 @@ async def test_what_is_drained_as_it_begins_is_parked_again(root: Path) -> None:
     async with running(root, 100 * BLOCK) as node:
         with http_origin() as origin:
             terms = await half_fails(node, origin)
-            hold = node.workers.arm("begin", after=True)
+            hold = node.workers.arm("make", after=True)
             fetching = asyncio.create_task(node.cache.fetch(KEY, terms))
             await asyncio.wait_for(hold.met.wait(), PATIENCE)
             node.cache.drain()
@@ -161,3 +164,28 @@ async def test_what_is_drained_as_it_begins_is_parked_again(root: Path) -> None:
             assert [one async for one in node.cache.fetching.events(job.id)]
             assert node.resident() == ["m"]
             assert origin.bodies("a.bin") == 0
+
+
+async def test_a_holder_has_its_pin_after_a_restart_too(root: Path) -> None:
+    async with left_half_way(root, holder="replica") as (node, _):
+        await node.restart()
+        (job,) = node.cache.fetching.views()
+        assert [one async for one in node.cache.fetching.events(job.id)]
+        (generation,) = node.cache.audit().generations()
+        assert {name: pin.forever for name, pin in generation.pins.items()} == {"replica": True}
+
+
+async def test_what_is_secret_in_a_source_is_kept_nowhere(root: Path) -> None:
+    """It cannot go on by itself then; asked for again it goes on where it was."""
+    async with left_half_way(root, query="?X-Amz-Signature=hush") as (node, origin):
+        asked = node.cache.fetching.views()[0]
+        await node.restart()
+        (job,) = node.cache.fetching.views()
+        assert job.state == "failed"
+        assert isinstance(job.error, OriginFailed)
+        assert "ask again" in job.error.words
+        for file in root.rglob("*"):
+            assert not file.is_file() or b"hush" not in file.read_bytes(), file
+        assert asked.sources == job.sources
+        signed = FetchTerms((f"{origin.url}/m.bin?X-Amz-Signature=hush",), wait=PATIENCE)
+        assert (await node.cache.fetch(KEY, signed)).record is not None

@@ -16,7 +16,7 @@ from typing import Literal
 import pytest
 
 from weightd.model import FileEntry, GenerationId, Key, Manifest, content_digest
-from weightd.store import Source, Store
+from weightd.store import Ingest, Parked, Source, Store
 
 TarFormat = Literal["ustar", "gnu", "pax"]
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -210,3 +210,10 @@ def du(path: Path) -> int:
     """The bytes of blocks of all regular files below ``path``, each file once."""
     files = [file.lstat() for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     return sum({one.st_ino: one.st_blocks * 512 for one in files}.values())
+
+
+def begun(store: Store, key: Key, *, resume: Parked | None = None) -> Ingest:
+    """An arrival that is on the disk."""
+    ingest = store.begin(key, resume=resume)
+    ingest.make()
+    return ingest

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.support import Claims, Ledger, du, manifest_of, names_in, put, tree_of
+from tests.store.support import Claims, Ledger, begun, du, manifest_of, names_in, put, tree_of
 from tests.system.tiers import THOROUGH
 from weightd.failpoints import NAMES, VARIABLE, Reach
 from weightd.model import FileEntry, Key, Manifest
@@ -91,7 +91,7 @@ def live(root: Path, reach: Reach) -> None:
     with Store.open(root) as store:
         source = put(store, "source", SHARED)
     with Store.open(root, reach=reach) as store:
-        ingest = store.begin(KEY)
+        ingest = begun(store, KEY)
         ingest.note(b"{}")
         say("noted")
         ingest.note(b"{}")

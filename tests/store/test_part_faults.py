@@ -121,8 +121,10 @@ def live(store: Store, source: Manifest, begun: list[Ingest]) -> None:
     """An arrival that is parked and resumed."""
     ledger = Ledger()
     begun.append(store.begin(KEY))
+    begun[-1].make()
     parked = begin(begun[-1], ledger)
     begun.append(store.begin(KEY, resume=parked))
+    begun[-1].make()
     complete(store, begun[-1], source, ledger)
 
 

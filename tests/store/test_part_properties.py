@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.support import Ledger, du, manifest_of
+from tests.store.support import Ledger, begun, du, manifest_of
 from weightd.model import FileEntry, Key
 from weightd.store import Part, Store, follower, pace, part
 from weightd.store.spans import Spans
@@ -56,7 +56,7 @@ class Arrival:
         self._wanted = memoryview(content)
         self._buffer = bytearray(len(content))
         self._written = Spans()
-        self.ingest = store.begin(KEY)
+        self.ingest = begun(store, KEY)
         self.ingest.note(b"{}")
         self.part = self._open()
 
@@ -85,7 +85,7 @@ class Arrival:
         parked = self.ingest.park()
         assert parked.bytes == self.ledger.written
         assert self._store.scan().parked == [parked]
-        self.ingest = self._store.begin(KEY, resume=parked)
+        self.ingest = begun(self._store, KEY, resume=parked)
         self.part = self._open()
         self.check()
 

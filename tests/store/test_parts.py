@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.store.support import Claims, Ledger, du, manifest_of, names_in, tree_of
+from tests.store.support import Claims, Ledger, begun, du, manifest_of, names_in, tree_of
 from weightd.errors import Blocked, DigestMismatch, InvalidRequest, IoError
 from weightd.model import FileEntry, Key
 from weightd.store import Ingest, Parked, Part, Store
@@ -68,7 +68,7 @@ def test_a_file_arrives_in_pieces(store: Store) -> None:
 def test_what_is_parked_is_gone_on_with(root: Path) -> None:
     ledger = Ledger()
     with Store.open(root) as store:
-        ingest = store.begin(KEY)
+        ingest = begun(store, KEY)
         ingest.note(b'{"one": 1}')
         ingest.note(b'{"two": 2}')
         whole = complete(part_of(ingest, ledger, "whole", b"123"), b"123")
@@ -110,7 +110,7 @@ def test_a_kill_loses_nothing_that_was_written_and_a_power_loss_what_was_not_flu
 ) -> None:
     ledger = Ledger()
     with Store.open(root, boot="first") as store:
-        ingest = store.begin(KEY)
+        ingest = begun(store, KEY)
         ingest.note(b"{}")
         part = part_of(ingest, ledger)
         write(part, 0, 10_000)
@@ -120,7 +120,7 @@ def test_a_kill_loses_nothing_that_was_written_and_a_power_loss_what_was_not_flu
     for boot, here in (("first", 20_000), ("second", 10_000)):
         with Store.open(root, boot=boot) as store:
             (parked,) = store.scan().parked
-            ingest = store.begin(KEY, resume=parked)
+            ingest = begun(store, KEY, resume=parked)
             part = part_of(ingest, ledger)
             assert part.missing() == [(here, len(CONTENT))]
             killed(ingest)
@@ -194,7 +194,7 @@ def test_what_a_claim_raises_leaves_the_bytes_missing(store: Store) -> None:
 
 def test_a_parked_file_of_another_size_begins_again(store: Store) -> None:
     ledger = Ledger()
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"{}")
     write(part_of(ingest, ledger), 0, 50_000)
     with store.begin(KEY, resume=ingest.park()) as ingest:
@@ -210,7 +210,7 @@ def test_a_parked_file_that_is_not_what_was_left_begins_again(
     store: Store, tmp_path: Path, planted: str
 ) -> None:
     ledger = Ledger()
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"{}")
     write(part_of(ingest, ledger, "w"), 0, 50_000)
     parked = ingest.park()
@@ -241,7 +241,7 @@ def test_a_parked_file_that_is_not_what_was_left_begins_again(
 
 def test_what_is_left_of_a_file_can_be_given_up(store: Store) -> None:
     ledger = Ledger()
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"{}")
     write(part_of(ingest, ledger), 0, 50_000)
     with store.begin(KEY, resume=ingest.park()) as ingest:
@@ -252,7 +252,7 @@ def test_what_is_left_of_a_file_can_be_given_up(store: Store) -> None:
         part = part_of(ingest, ledger)
         assert part.missing() == [(0, len(CONTENT))]
         complete(part)
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"{}")
     ledger = Ledger()
     write(part_of(ingest, ledger), 0, 50_000)
@@ -266,7 +266,7 @@ def test_what_is_left_of_a_file_can_be_given_up(store: Store) -> None:
 
 def test_a_large_part_with_holes_goes_in_slices(store: Store) -> None:
     ledger = Ledger()
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"{}")
     size = 3 * SLICE
     part = ingest.part("w", size, claim=ledger.claim, wrote=ledger.wrote)
@@ -301,7 +301,7 @@ def test_one_arrival_is_kept_for_a_key_and_the_last_one(root: Path) -> None:
     with Store.open(root) as store:
         for at, key in ((2, "m"), (1, "m"), (3, "other")):
             ledger = Ledger()
-            ingest = store.begin(Key(key))
+            ingest = begun(store, Key(key))
             ingest.note(str(at).encode())
             write(part_of(ingest, ledger, "w"), 0, 5000)
             one = ingest.park()
@@ -320,7 +320,7 @@ def test_one_arrival_is_kept_for_a_key_and_the_last_one(root: Path) -> None:
 @pytest.mark.parametrize("note", ["", "[]", "{}", '{"key": 1}', '{"key": "../x", "note": ""}', "["])
 def test_an_arrival_whose_note_says_nothing_is_debris(store: Store, note: str) -> None:
     ledger = Ledger()
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"{}")
     write(part_of(ingest, ledger), 0, 5000)
     parked = ingest.park()
@@ -338,7 +338,7 @@ def test_a_note_that_was_planted_is_not_read(store: Store, tmp_path: Path) -> No
     elsewhere = tmp_path / "note"
     elsewhere.write_text('{"key": "m", "note": ""}')
     for plant in ("link", "fifo"):
-        ingest = store.begin(KEY)
+        ingest = begun(store, KEY)
         ingest.settle()
         place = store.root / "incoming" / ingest.id / ".arrival.json"
         if plant == "link":
@@ -356,7 +356,7 @@ def test_a_note_that_was_planted_is_not_read(store: Store, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["manifest.json", "superseded", "arrival.json", "progress"])
 def test_a_model_may_be_called_as_our_files_are(store: Store, name: str) -> None:
     ledger = Ledger()
-    ingest = store.begin(Key(name))
+    ingest = begun(store, Key(name))
     ingest.note(b"{}")
     write(part_of(ingest, ledger), 0, 5000)
     with store.begin(Key(name), resume=ingest.park()) as ingest:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.power import Disk
-from tests.store.support import Ledger, manifest_of, put, tree_of
+from tests.store.support import Ledger, begun, manifest_of, put, tree_of
 from tests.system.tiers import THOROUGH
 from weightd.errors import DigestMismatch
 from weightd.model import FileEntry, Key, Manifest
@@ -87,7 +87,7 @@ def complete(store: Store, ingest: Ingest, source: Manifest) -> Manifest:
 
 def arrive(store: Store, source: Manifest) -> None:
     """Everything that can happen to an arrival, up to its being parked."""
-    ingest = store.begin(KEY)
+    ingest = begun(store, KEY)
     ingest.note(b"first")
     part, other = part_of(ingest, "a/w"), part_of(ingest, "x")
     write(part, 12_000, 20_000)

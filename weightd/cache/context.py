@@ -56,7 +56,8 @@ class Options:
     ``pin_timeout`` for a pin to be on stable storage, ``answer_timeout`` a status for
     the filesystem: a disk that hangs is answered as one that fails.
     ``loop_pause`` is how long a loop that failed unexpectedly is let be.
-    ``fetch_concurrency`` fetches run at once, ``fetches_queued`` more may wait their turn;
+    ``fetch_concurrency`` fetches run at once, ``fetches_queued`` more may wait their turn,
+    ``fetches_per_uid`` of them begun by one user at the replica door;
     together they take ``fetch_bandwidth`` bytes a second (None: what they can).
     ``fetch_ttl`` is the lease of a fetch's holder who names none; ``fetch_kept`` is how long a
     job is remembered after its end, ``fetch_unwanted`` how long one goes on that no caller waits
@@ -87,6 +88,7 @@ class Options:
     pins_per_uid: int = 1024
     fetch_concurrency: int = 4
     fetches_queued: int = 1024
+    fetches_per_uid: int = 64
     fetch_bandwidth: int | None = None
     fetch_ttl: float = 600.0
     fetch_kept: float = 3600.0

@@ -14,7 +14,7 @@ from typing import Final
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.course import Course
-from weightd.cache.fetching.job import Caller, Job
+from weightd.cache.fetching.job import Caller, Job, fingerprint_of
 from weightd.cache.fetching.shelf import Jobs
 from weightd.cache.fetching.terms import FetchTerms, FetchView
 from weightd.cache.records import Event
@@ -82,9 +82,11 @@ class Fetches:
             job.callers.append(caller)
             job.changed.notify()
             self._context.counters.fetch_joined += 1
-            return job, caller
-        job = self._begin(key, terms)
-        job.callers.append(caller)
+            if terms.holder is None:
+                return job, caller
+        else:
+            job = self._begin(key, terms)
+            job.callers.append(caller)
         try:
             await self._jobs.keep(job)
         except IoError as error:
@@ -111,8 +113,11 @@ class Fetches:
         previous = self._jobs.last(key)
         if (resting := self._resting(key, terms.sources)) is not None:
             raise resting
-        if self._jobs.queued >= self._context.options.fetches_queued:
-            raise TooMany(what="fetches waiting their turn", limit=self._jobs.queued)
+        options = self._context.options
+        if self._jobs.queued >= options.fetches_queued:
+            raise TooMany(what="fetches waiting their turn", limit=options.fetches_queued)
+        if terms.uid is not None and self._jobs.queued_by(terms.uid) >= options.fetches_per_uid:
+            raise TooMany(what="fetches of one user", limit=options.fetches_per_uid)
         job = Job(
             key=key,
             sources=terms.sources,
@@ -120,9 +125,10 @@ class Fetches:
             credential=terms.credential,
             created_at=self._context.clock.now(),
             order=next(self._orders),
+            uid=terms.uid,
             asked_at=asyncio.get_running_loop().time(),
         )
-        if previous is not None and previous.sources == terms.sources:
+        if previous is not None and previous.fingerprint == job.fingerprint:
             job.attempts = previous.attempts
         self._jobs.add(job)
         return job
@@ -130,7 +136,9 @@ class Fetches:
     def _resting(self, key: Key, sources: tuple[str, ...]) -> WeightdError | None:
         """Why the origin is not asked again yet, None when it may be."""
         previous = self._jobs.last(key)
-        if previous is None or previous.error is None or previous.sources != sources:
+        if previous is None or previous.error is None:
+            return None
+        if previous.fingerprint != fingerprint_of(sources):
             return None
         left = (previous.retry_at or 0.0) - self._context.clock.now()
         if left <= 0:
@@ -355,7 +363,8 @@ class Fetches:
 
 def _must_agree(job: Job, terms: FetchTerms) -> None:
     """Raise Busy when the caller wants the key from elsewhere."""
-    agrees = job.sources == terms.sources and job.credential == terms.credential
+    same = job.fingerprint == fingerprint_of(terms.sources)
+    agrees = same and job.credential == terms.credential
     if not agrees or (terms.digest not in (None, job.digest) and job.digest is not None):
         source = parse_reference(job.source).text
         raise Busy(key=str(job.key), job=job.id, source=source)

@@ -21,6 +21,7 @@ from weightd.cache.tasks import completed
 from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
 from weightd.model import FileEntry
+from weightd.origins import parse_reference
 from weightd.origins.contract import Origin, OriginKind, RemoteFile
 from weightd.store import NoSpace, Parked
 
@@ -221,7 +222,8 @@ def _is_stale(filling: Filling, file: RemoteFile) -> bool:
         return False
     source, listing = filling.before
     was = next((one for one in listing.files if one.path == file.path), None)
-    return was is not None and not unchanged(was, file, same_source=source == filling.job.source)
+    same_source = source == parse_reference(filling.job.source).text
+    return was is not None and not unchanged(was, file, same_source=same_source)
 
 
 def _present(pieces: list[Piece]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,6 +17,11 @@ from weightd.origins import parse_reference
 
 RATE_SECONDS: Final = 5.0
 """The rate shown is the mean over so many seconds."""
+
+
+def fingerprint_of(sources: tuple[str, ...]) -> str:
+    """What tells one list of sources from another, and no secret in them."""
+    return hashlib.sha256("\n".join(sources).encode()).hexdigest()
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +41,9 @@ class Job:
     """One key on its way.  ``order`` is its place in the queue; ``preload`` goes after all others.
 
     ``spare`` are keys that it must not evict.  ``asked_at`` is when somebody
-    last asked for it or about it, on the loop's clock.
+    last asked for it or about it, on the loop's clock.  ``uid`` is the user who
+    began it at the replica door.  ``fingerprint`` stands for ``sources``, also
+    after a restart, which forgets what is secret in them.
     """
 
     key: Key
@@ -45,11 +53,13 @@ class Job:
     created_at: float
     order: int
     asked_at: float
+    uid: int | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     preload: bool = False
     spare: frozenset[Key] = frozenset()
     state: FetchState = "queued"
     source: str = ""
+    fingerprint: str = ""
     revision: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -68,6 +78,17 @@ class Job:
 
     def __post_init__(self) -> None:
         self.source = self.source or self.sources[0]
+        self.fingerprint = self.fingerprint or fingerprint_of(self.sources)
+
+    @property
+    def secret(self) -> bool:
+        """Whether its sources say more than is shown, or did before a restart."""
+        return fingerprint_of(self.shown) != self.fingerprint
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Its sources without anything secret."""
+        return tuple(parse_reference(source).text for source in self.sources)
 
     @property
     def ended(self) -> bool:
@@ -121,7 +142,7 @@ class Job:
         return FetchView(
             id=self.id,
             key=self.key,
-            sources=tuple(parse_reference(source).text for source in self.sources),
+            sources=self.shown,
             source=parse_reference(self.source).text,
             state=self.state,
             bytes_done=self.bytes_done,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from weightd.cache.context import Context
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.stored import decode_job, encode_job
-from weightd.errors import UnknownFetch
+from weightd.errors import OriginFailed, UnknownFetch
 from weightd.model import Key
 from weightd.store import HistoryDatabase, StoredFetch
 
@@ -44,6 +44,10 @@ class Jobs:
     def queued(self) -> int:
         """How many have not ended."""
         return len(self._live)
+
+    def queued_by(self, uid: int) -> int:
+        """How many of them the user ``uid`` began."""
+        return sum(job.uid == uid for job in self._live.values())
 
     def unended(self) -> Iterable[Job]:
         """Those that have not ended, in the order in which they were added."""
@@ -86,9 +90,16 @@ class Jobs:
                 log.warning("fetch %s of an earlier run is not understood: %r", stored.id, error)
                 continue
             self._jobs[job.id] = job
+            if not job.ended and job.secret:
+                job.state, job.ended_at, job.error = "failed", now, _forgotten(job)
             if job.ended:
                 last = self._last.get(job.key)
                 if last is None or (last.ended_at or 0.0) < (job.ended_at or now):
                     self._last[job.key] = job
             else:
                 self._live[job.key] = job
+
+
+def _forgotten(job: Job) -> OriginFailed:
+    words = "its address carries a secret, which is not kept across a restart; ask again"
+    return OriginFailed(job.source, words, retryable=True)

@@ -8,22 +8,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from weightd import errors
-from weightd.cache.fetching.job import Job
-from weightd.cache.fetching.terms import ENDED
+from weightd.cache.fetching.job import Caller, Job
+from weightd.cache.fetching.terms import ENDED, FetchTerms
 from weightd.errors import HolderFigures, WeightdError
 from weightd.model import Key
+from weightd.origins import parse_reference
 from weightd.origins.contract import Listing, RemoteFile
 
 _JOB_FIELDS: Final = (
-    "sources", "digest", "credential", "created_at", "preload", "state", "source", "revision",
+    "fingerprint", "digest", "credential", "created_at", "uid", "preload", "state", "revision",
     "started_at", "ended_at", "retry_at", "attempts", "bytes_total", "bytes_done", "bytes_reused",
 )  # fmt: skip
-_FILE_FIELDS: Final = ("path", "bytes", "location", "sha256", "validator")
+# Not where they are: that may be an address with a secret in it, and is listed anew.
+_FILE_FIELDS: Final = ("path", "bytes", "sha256", "validator")
 
 
 def encode_job(job: Job) -> str:
-    """A job as one line of JSON.  Its callers' pins are in the database of pins once they stand."""
+    """A job as one line of JSON, without what is secret in its sources."""
     fields = {name: getattr(job, name) for name in _JOB_FIELDS}
+    fields |= {"sources": job.shown, "source": parse_reference(job.source).text}
     holders = [
         {"holder": terms.holder, "ttl": terms.ttl, "forever": terms.forever, "uid": terms.uid}
         for terms in (caller.terms for caller in job.callers)
@@ -36,11 +39,17 @@ def decode_job(id: str, key: str, text: str, order: int, now: float) -> Job:
     """Read what `encode_job` wrote.  Raises ValueError, KeyError or TypeError for anything else."""
     fields: dict[str, Any] = json.loads(text)
     known = {name: fields[name] for name in _JOB_FIELDS}
-    known["sources"] = tuple(str(source) for source in known["sources"])
+    known["sources"] = tuple(str(source) for source in fields["sources"])
+    known["source"] = str(fields["source"])
     job = Job(key=Key.parse(key), id=id, order=order, asked_at=now, **known)
     job.error = decode_error(fields["error"])
     if job.state not in ENDED:
         job.state = "queued"
+        # They wait no more, and their pins are taken all the same.
+        job.callers = [
+            Caller(FetchTerms(job.sources, **holder), until=now, here=False)
+            for holder in fields["holders"]
+        ]
     return job
 
 
@@ -72,8 +81,7 @@ def encode_note(job: Job, listing: Listing) -> bytes:
     fields = {
         "job": job.id,
         "key": str(job.key),
-        "sources": job.sources,
-        "source": job.source,
+        "source": parse_reference(job.source).text,
         "revision": listing.revision,
         "files": files,
     }
@@ -81,9 +89,13 @@ def encode_note(job: Job, listing: Listing) -> bytes:
 
 
 def decode_note(note: bytes) -> tuple[str, Listing]:
-    """The source and the listing of a note.  Raises ValueError, KeyError or TypeError."""
+    """The source and the listing of a note, which has no locations.
+
+    Raises ValueError, KeyError or TypeError.
+    """
     fields: dict[str, Any] = json.loads(note)
     files = tuple(
-        RemoteFile(**{name: file[name] for name in _FILE_FIELDS}) for file in fields["files"]
+        RemoteFile(location="", **{name: file[name] for name in _FILE_FIELDS})
+        for file in fields["files"]
     )
     return str(fields["source"]), Listing(files, fields["revision"])
