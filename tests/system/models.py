@@ -18,7 +18,7 @@ from weightd.units import round_up
 BLOCK: Final = 4096
 """Bytes per block of every filesystem that tests run on."""
 
-_OVERHEAD: Final = ("manifest.json", "superseded")
+_OVERHEAD: Final = ("manifest.json", "superseded", "arrival.json", ".progress")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def directory(key: str, size: int, seed: object = 0, files: int = 3) -> Content:
 def weights_on_disk(root: Path) -> dict[int, tuple[int, int]]:
     """Every inode of weights below ``root``: its length in whole blocks, and what it occupies.
 
-    Manifests and marks of retirement, which are charged to no model, are left out.
+    Manifests and marks, which are charged to no model, are left out.
     Only a daemon that stands still is seen at one instant.
     """
     found = {}

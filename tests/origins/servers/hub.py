@@ -14,11 +14,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 LARGE: Final = (".safetensors", ".gguf", ".bin", ".pt")
-Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A large file whose bytes another server gives, at ``url``."""
+
+    bytes: int
+    sha256: str
+    url: str
+
+
+Content: TypeAlias = bytes | Elsewhere
+Files: TypeAlias = Mapping[str, Content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,8 @@ class Hub:
     """Whoever has not this token is refused; the redirected-to host asks for none."""
     renamed: dict[str, str] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    """The length of each body of a file, or of a part of one, that was sent."""
     _commits: dict[str, dict[str, Files]] = field(default_factory=dict)
 
     @property
@@ -70,9 +84,21 @@ class Hub:
         return [one for one in self.asked if "/cdn/" in one.path or "/resolve/" in one.path]
 
 
-def blob_id(content: bytes) -> str:
+def blob_id(content: Content) -> str:
     """The name that git gives to a file's content."""
+    if isinstance(content, Elsewhere):
+        content = content.sha256.encode()
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def sha256_of(content: Content) -> str:
+    """What a large file is stored by."""
+    return content.sha256 if isinstance(content, Elsewhere) else hashlib.sha256(content).hexdigest()
+
+
+def size_of(content: Content) -> int:
+    """The bytes of a file, wherever they are."""
+    return content.bytes if isinstance(content, Elsewhere) else len(content)
 
 
 @contextmanager
@@ -172,21 +198,23 @@ class _Handler(BaseHTTPRequestHandler):
             return
         commit, files = found
         path = "/".join(parts[at + 2 :])
-        if path not in files:
+        content = files.get(path)
+        if content is None:
             self._refuse(404, "EntryNotFound", "Entry not found")
-        elif not path.endswith(LARGE):
-            self._bytes(files[path], blob_id(files[path]), {"X-Repo-Commit": commit})
+        elif isinstance(content, bytes) and not path.endswith(LARGE):
+            self._bytes(content, blob_id(content), {"X-Repo-Commit": commit})
         else:
-            sha256 = hashlib.sha256(files[path]).hexdigest()
+            sha256 = sha256_of(content)
+            cdn = f"http://localhost:{self.of.port}/cdn/{sha256}?sig=s3cr3t"
             self._answer(
                 302,
                 b"",
                 {
-                    "Location": f"http://localhost:{self.of.port}/cdn/{sha256}?sig=s3cr3t",
+                    "Location": content.url if isinstance(content, Elsewhere) else cdn,
                     "X-Repo-Commit": commit,
                     "X-Linked-ETag": f'"{sha256}"',
-                    "X-Linked-Size": str(len(files[path])),
-                    "ETag": f'"{blob_id(files[path])}"',
+                    "X-Linked-Size": str(size_of(content)),
+                    "ETag": f'"{blob_id(content)}"',
                     "Accept-Ranges": "bytes",
                 },
             )
@@ -195,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
         for repository in list(self.of._commits):
             for files in (self.of.commits(repository) or {}).values():
                 for content in files.values():
-                    if hashlib.sha256(content).hexdigest() == sha256:
+                    if isinstance(content, bytes) and sha256_of(content) == sha256:
                         self._bytes(content, f"cdn-{sha256[:8]}", {})
                         return
         self._refuse(404, "EntryNotFound", "no such object")
@@ -228,26 +256,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+            if status in (200, 206) and "ETag" in headers:
+                self.of.sent.append(len(body))
 
 
-def _entry(path: str, content: bytes) -> dict[str, object]:
+def _entry(path: str, content: Content) -> dict[str, object]:
     told: dict[str, object] = {
         "type": "file",
         "path": path,
-        "size": len(content),
+        "size": size_of(content),
         "oid": blob_id(content),
     }
     if path.endswith(LARGE):
-        oid = hashlib.sha256(content).hexdigest()
-        told["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 134}
+        told["lfs"] = {"oid": sha256_of(content), "size": size_of(content), "pointerSize": 134}
     return told
 
 
-def _sibling(path: str, content: bytes, with_blobs: bool) -> dict[str, object]:
+def _sibling(path: str, content: Content, with_blobs: bool) -> dict[str, object]:
     told: dict[str, object] = {"rfilename": path}
     if with_blobs:
-        told |= {"size": len(content), "blobId": blob_id(content)}
+        size = size_of(content)
+        told |= {"size": size, "blobId": blob_id(content)}
         if path.endswith(LARGE):
-            sha256 = hashlib.sha256(content).hexdigest()
-            told["lfs"] = {"sha256": sha256, "size": len(content), "pointerSize": 134}
+            told["lfs"] = {"sha256": sha256_of(content), "size": size, "pointerSize": 134}
     return told

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.origins.servers.ports import end, free_ports, wait_until_it_listens
+from tests.polling import until
+
+_ALONE: Final = "Active connections: 1 "
 
 _CONFIG = """
 daemon off; master_process off; worker_processes 1; pid {base}/nginx.pid;
@@ -20,7 +27,9 @@ http {{
   client_body_temp_path {base}/1; proxy_temp_path {base}/2; fastcgi_temp_path {base}/3;
   uwsgi_temp_path {base}/4; scgi_temp_path {base}/5;
   sendfile on; tcp_nopush on;
-  server {{ listen 127.0.0.1:{port}; root {root}; }}
+  limit_rate {rate};
+  server {{ listen 127.0.0.1:{port}; root {root};
+    location = /-busy {{ stub_status; access_log off; keepalive_timeout 0; }} }}
   server {{ listen 127.0.0.1:{whole}; root {root}; max_ranges 0; }}
   {tls}
 }}
@@ -33,6 +42,17 @@ _TLS = """
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """One request and how much of a body was sent."""
+
+    method: str
+    path: str
+    status: int
+    range: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Nginx:
     """A running server and the directory it serves."""
 
@@ -41,6 +61,7 @@ class Nginx:
     port: int
     whole_port: int
     tls_port: int
+    process: subprocess.Popen[bytes]
 
     @property
     def url(self) -> str:
@@ -55,10 +76,39 @@ class Nginx:
     def https(self) -> str:
         return f"https://localhost:{self.tls_port}"
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it say nothing; whoever connects waits."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def answered(self) -> list[Answered]:
+        """Every answer, once nobody is connected any more; the order is that of their ends."""
+        until(lambda: _ALONE in self._busy(), self._busy)
+        lines = (line.split(" ") for line in self.log.read_text().splitlines())
+        return [
+            Answered(method, path, int(status), range, int(sent))
+            for method, path, status, range, sent in lines
+        ]
+
+    def _busy(self) -> str:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as peer:
+            peer.request("GET", "/-busy")
+            return peer.getresponse().read().decode()
+
 
 @contextmanager
-def running_nginx(base: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[Nginx]:
-    """``certificate`` is a certificate for localhost and its key."""
+def running_nginx(
+    base: Path, certificate: tuple[Path, Path] | None = None, rate: str = "0"
+) -> Iterator[Nginx]:
+    """``certificate`` is a certificate for localhost and its key.
+
+    Each answer takes no more than ``rate`` bytes a second, after a first second's at once.
+    """
     root = base / "served"
     root.mkdir(parents=True)
     # Its worker runs as whom it likes.
@@ -69,7 +119,9 @@ def running_nginx(base: Path, certificate: tuple[Path, Path] | None = None) -> I
     if certificate is not None:
         secured = _TLS.format(port=tls, root=root, certificate=certificate[0], key=certificate[1])
     config = base / "nginx.conf"
-    config.write_text(_CONFIG.format(base=base, root=root, port=port, whole=whole, tls=secured))
+    config.write_text(
+        _CONFIG.format(base=base, root=root, port=port, whole=whole, tls=secured, rate=rate)
+    )
     process = subprocess.Popen(
         ["nginx", "-e", f"{base}/error.log", "-c", config],
         stdin=subprocess.DEVNULL,
@@ -78,6 +130,6 @@ def running_nginx(base: Path, certificate: tuple[Path, Path] | None = None) -> I
     )
     try:
         wait_until_it_listens(port, process)
-        yield Nginx(root, base / "access.log", port, whole, tls)
+        yield Nginx(root, base / "access.log", port, whole, tls, process)
     finally:
         end(process)
