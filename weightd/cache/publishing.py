@@ -6,6 +6,9 @@ arrival is acknowledged; one arrival of a key at a time.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from weightd.cache.checks import Checks
@@ -27,6 +30,8 @@ class Origination:
 
 
 UNTOLD = Origination()
+
+log = logging.getLogger(__name__)
 
 
 class Publications:
@@ -55,34 +60,67 @@ class Publications:
         Raises Exists, Pinned, InUse, NoSpace or IoError.
         """
         key = reservation.key
-        while key in self._context.publishing or self._context.ledger.leaving(key):
-            await self._context.changed.wait()
-        self._context.publishing.add(key)
-        try:
+        async with self._turn(key):
             id = GenerationId(key, content_digest(files))
             known = await self._checks.known(id)
             if create_only:
                 self.must_not_exist(key)
             if known is not None and known.standing is Standing.RESIDENT:
                 self._guard(known, guarded)
+                await self._restate(known, origination)
                 return self.same(known)
             if known is not None:
-                succession = await self._restore(reservation, ingest, known)
+                succession = await self._restore(reservation, ingest, known, origination)
             else:
                 succession = await self._commit(reservation, ingest, id, files, origination)
             self._guard(succession.generation, guarded)
             # Nothing keeps it from being evicted again before its predecessor is where it belongs.
             record = self._context.record(succession.generation)
             await self._follow(succession)
+        return PutOutcome(record, created=True)
+
+    async def confirm(self, generation: Generation, origination: Origination) -> None:
+        """What is here is what has just been asked for: a use of it, under its new origin.
+
+        Must run to its end.
+        """
+        async with self._turn(generation.id.key):
+            if generation.standing is Standing.RESIDENT:
+                await self._restate(generation, origination)
+        self.same(generation)
+
+    @asynccontextmanager
+    async def _turn(self, key: Key) -> AsyncIterator[None]:
+        """One publication of a key at a time, and none while a generation of it leaves."""
+        while key in self._context.publishing or self._context.ledger.leaving(key):
+            await self._context.changed.wait()
+        self._context.publishing.add(key)
+        try:
+            yield
         finally:
             self._context.publishing.discard(key)
             self._context.changed.notify()
-        return PutOutcome(record, created=True)
 
     def same(self, generation: Generation) -> PutOutcome:
         """The content is here already, which is a use of it."""
         self._context.ledger.touch(generation.id, self._context.clock.now())
         return PutOutcome(self._context.record(generation), created=False)
+
+    async def _restate(self, generation: Generation, origination: Origination) -> None:
+        """Let its record say where the same content came from this time.
+
+        What the disk refuses of that is let be: nothing depends on it.
+        """
+        model = self._context.models[generation.id]
+        manifest = _restated(model.manifest, origination)
+        if manifest == model.manifest:
+            return
+        try:
+            await self._context.workers.commit(self._context.store.restate, manifest)
+        except (IoError, NoSpace) as error:
+            log.warning("the record of %s keeps its old revision: %s", generation.id.key, error)
+        else:
+            model.manifest = manifest
 
     def must_not_exist(self, key: Key) -> None:
         """Raises Exists."""
@@ -136,7 +174,7 @@ class Publications:
         return blobs
 
     async def _restore(
-        self, reservation: Reservation, ingest: Ingest, known: Generation
+        self, reservation: Reservation, ingest: Ingest, known: Generation, origination: Origination
     ) -> Succession:
         """The content of a retired generation came again: it is current once more."""
         if known.damaged:
@@ -145,7 +183,7 @@ class Publications:
         # Its last pin may go while the mark is taken off; the reader keeps it until it is current.
         ledger.read(known.id, 1)
         try:
-            await self._unretire(known)
+            await self._unretire(known, origination)
             # The promise ends with the restoration, so the copy that came has to go before.
             await self._evictions.abort(ingest, reservation)
             succession = ledger.restore(reservation, known.id, self._context.clock.now())
@@ -156,10 +194,11 @@ class Publications:
         self._tell("published", known)
         return succession
 
-    async def _unretire(self, known: Generation) -> None:
+    async def _unretire(self, known: Generation, origination: Origination) -> None:
         """Let the disk say that it is current; when it fails, that it is not."""
         model = self._context.models[known.id]
-        manifest = replace(model.manifest, sequence=self._next_sequence())
+        manifest = _restated(model.manifest, origination)
+        manifest = replace(manifest, sequence=self._next_sequence())
         # Nobody else is to mark it meanwhile.
         self._evictions.forget_mark(known.id)
         try:
@@ -199,3 +238,10 @@ class Publications:
             generation=generation.id.digest,
             bytes=generation.bytes,
         )
+
+
+def _restated(manifest: Manifest, origination: Origination) -> Manifest:
+    """As it came this time; one who brings it by hand does not know where it is from."""
+    if origination == UNTOLD:
+        return manifest
+    return replace(manifest, source=origination.source, revision=origination.revision)

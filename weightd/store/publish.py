@@ -158,6 +158,16 @@ def mark_superseded(root: Root, generation: GenerationId) -> None:
     root.reach("retire.marked")
 
 
+def restate(root: Root, manifest: Manifest) -> None:
+    """Let a generation's record say what ``manifest`` does of the same files.
+
+    Raises NoSpace or IoError; it says the one or the other then.
+    """
+    name = layout.generation_name(manifest.id)
+    with reported(f"record of {manifest.key}"), opened(name, root.models) as directory:
+        _replace_manifest(name, directory, manifest, root)
+
+
 def restore(root: Root, manifest: Manifest) -> None:
     """Make a retired generation current again, under the new sequence of ``manifest``.
 
@@ -167,7 +177,7 @@ def restore(root: Root, manifest: Manifest) -> None:
     """
     name = layout.generation_name(manifest.id)
     with reported(f"return of {manifest.key}"), opened(name, root.models) as directory:
-        _replace_manifest(root, name, directory, manifest)
+        _replace_manifest(name, directory, manifest, root)
         root.reach("retire.renumbered")
         with suppress(FileNotFoundError):
             os.unlink(layout.own_name(layout.SUPERSEDED, name), dir_fd=directory)
@@ -175,7 +185,7 @@ def restore(root: Root, manifest: Manifest) -> None:
         root.reach("retire.unmarked")
 
 
-def _replace_manifest(root: Root, name: str, directory: int, manifest: Manifest) -> None:
+def _replace_manifest(name: str, directory: int, manifest: Manifest, root: Root) -> None:
     """Put a manifest of the same files in the place of the one there is, whole or not at all."""
     own = layout.own_name(layout.MANIFEST, name)
     fresh = layout.own_name(layout.NEXT_MANIFEST, name)

@@ -179,6 +179,13 @@ class Store:
         """Retire a generation for good.  Raises NoSpace, IoError."""
         publish.mark_superseded(self._root, generation)
 
+    def restate(self, manifest: Manifest) -> None:
+        """Let a generation's record say what ``manifest`` does of the same files.
+
+        Raises NoSpace, IoError.
+        """
+        publish.restate(self._root, manifest)
+
     def restore(self, manifest: Manifest) -> None:
         """Make a retired generation current again, as ``manifest``, whose sequence is new.
 

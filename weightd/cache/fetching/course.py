@@ -224,11 +224,7 @@ class Course:
     ) -> FetchResult:
         """Publish, and pin for every holder before anybody is told.  Must run to its end."""
         outcome = await self._publications.publish(
-            reservation,
-            ingest,
-            files,
-            Origination(parse_reference(job.source).text, job.revision),
-            guarded=True,
+            reservation, ingest, files, _origination(job), guarded=True
         )
         await self._pin(job, outcome.record.manifest.id)
         return "fetched" if outcome.created else "same"
@@ -236,7 +232,7 @@ class Course:
     async def _stay(self, job: Job, current: Generation) -> FetchResult:
         """What is here is what the origin has: nothing moves."""
         self._context.ledger.read(current.id, 1)
-        self._publications.same(current)
+        await self._publications.confirm(current, _origination(job))
         await self._pin(job, current.id)
         return "same"
 
@@ -271,3 +267,7 @@ class Course:
         if terms.forever:
             return None
         return self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
+
+
+def _origination(job: Job) -> Origination:
+    return Origination(parse_reference(job.source).text, job.revision)
