@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.bench import busy, hit, ingest, pin, startup
+from tests.bench import busy, fetch, hit, ingest, pin, startup
 from tests.bench.client import Unexpected
 from tests.bench.figures import Row, table
 from tests.bench.machine import facts
@@ -27,6 +27,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "pin": pin.measure,
     "startup": startup.measure,
     "put": ingest.measure,
+    "fetch": fetch.measure,
 }
 
 _COUNTS: Final = {
@@ -36,11 +37,15 @@ _COUNTS: Final = {
     "clients": "clients that pin at once",
     "models": "models at start-up",
     "files": "files in each of them",
+    "shards": "files of the model of many files that is fetched",
 }
 _BYTES: Final = {
     "put": "file that is put",
     "stream": "file that streams in beside hits",
     "unlink": "file that is unlinked beside hits",
+    "fetch": "one file that is fetched",
+    "shard": "each of the many files that are fetched",
+    "far": "file that is fetched over a distance",
     "warm": "memory that is touched before",
 }
 

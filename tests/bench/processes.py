@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +38,23 @@ class Server:
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
+    def most_resident(self) -> int:
+        """The most that was resident of it since it started, or since that was forgotten."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        raise Unexpected("the kernel tells no VmHWM")
+
+    def forget_most_resident(self) -> None:
+        """Have the kernel begin that figure anew."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
 
 @contextmanager
-def daemon(root: Path, socket: Path, capacity: int) -> Iterator[Server]:
-    """A daemon on ``root``, ready when the block begins."""
+def daemon(
+    root: Path, socket: Path, capacity: int, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """A daemon on ``root``, ready when the block begins; ``environment`` is added to this one."""
     options = {
         "--root": root,
         "--socket": socket,
@@ -51,7 +64,8 @@ def daemon(root: Path, socket: Path, capacity: int) -> Iterator[Server]:
         "--log-level": "warning",
     }
     given = [str(part) for option in options.items() for part in option]
-    with _server(["weightd", "serve", *given], socket, "/readyz") as server:
+    module = ["weightd", "serve", *given]
+    with _server(module, socket, "/readyz", environment or {}) as server:
         yield server
 
 
@@ -66,15 +80,17 @@ def peer(kind: str, socket: Path, body: Path) -> Iterator[Server]:
 @contextmanager
 def sender(socket: Path, key: str, size: int) -> Iterator[subprocess.Popen[bytes]]:
     """A process that puts ``size`` bytes under ``key``."""
-    with _child([sys.executable, "-m", "tests.bench.sender", str(socket), key, str(size)]) as child:
-        yield child
+    with child("tests.bench.sender", str(socket), key, str(size)) as process:
+        yield process
 
 
 @contextmanager
-def _server(module: list[str], socket: Path, probe: str) -> Iterator[Server]:
+def _server(
+    module: list[str], socket: Path, probe: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     begun = time.perf_counter()
     listening = None
-    with _child([sys.executable, "-m", *module]) as process:
+    with child(*module, environment=environment) as process:
         while not (ready := _answers(socket, probe)):
             passed = time.perf_counter() - begun
             if listening is None and ready is not None:
@@ -99,14 +115,18 @@ def _answers(socket: Path, probe: str) -> bool | None:
 
 
 @contextmanager
-def _child(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the end of the block.
+def child(
+    *module: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module with its arguments until the end of the block.
 
     In a session of its own: Ctrl-C is for the benchmark, which then ends it.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
+    command = [sys.executable, "-m", *module]
+    ours |= environment or {}
     with subprocess.Popen(
-        command, cwd=_HOME, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+        command, cwd=_HOME, env=ours, stdout=subprocess.DEVNULL, start_new_session=True
     ) as process:
         try:
             yield process

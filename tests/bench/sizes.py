@@ -11,6 +11,8 @@ GIB: Final = 1 << 30
 _SPARE: Final = 2 * GIB
 """Bytes of the disk that a run leaves to others."""
 
+_FILES: Final = ("put", "stream", "unlink", "fetch", "shard", "far")
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -25,12 +27,18 @@ class Sizes:
     put: int
     stream: int
     unlink: int
+    fetch: int
+    shards: int
+    shard: int
+    far: int
     warm: int
 
     @property
     def disk(self) -> int:
         """The most bytes on disk at one time, in whichever scenario needs most."""
-        return max(self.stream + self.unlink, 3 * self.put)
+        # On two servers, and brought here, which takes twice its size for a moment.
+        fetched = 2 * (self.fetch + self.shards * self.shard + self.far) + 2 * self.fetch
+        return max(self.stream + self.unlink, 3 * self.put, fetched)
 
     def within(self, free: int) -> Sizes:
         """The same, with large files shrunk alike until they fit ``free`` bytes of disk."""
@@ -38,7 +46,7 @@ class Sizes:
         if self.disk <= room:
             return self
         share = room / self.disk
-        smaller = {name: int(getattr(self, name) * share) for name in ("put", "stream", "unlink")}
+        smaller = {name: int(getattr(self, name) * share) for name in _FILES}
         return replace(self, **smaller)
 
     def words(self) -> dict[str, int]:
@@ -55,6 +63,10 @@ FULL: Final = Sizes(
     put=GIB,
     stream=2 * GIB,
     unlink=8 * GIB,
+    fetch=2 * GIB,
+    shards=40,
+    shard=50_000_000,
+    far=256 * MIB,
     warm=6 * GIB,
 )
 QUICK: Final = Sizes(
@@ -67,5 +79,9 @@ QUICK: Final = Sizes(
     put=128 * MIB,
     stream=256 * MIB,
     unlink=512 * MIB,
+    fetch=256 * MIB,
+    shards=8,
+    shard=16 * MIB,
+    far=32 * MIB,
     warm=GIB,
 )

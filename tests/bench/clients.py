@@ -1,0 +1,97 @@
+"""What weightd's fetch is held against: programs that bring files here, and what is left to do.
+
+A download is neither verified nor flushed; ``sha256sum`` and ``sync`` make it
+the same work as a fetch.  Both are told: the seconds of the download alone, and of all.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tests.bench.client import Unexpected
+from tests.bench.models import Model, Servers
+from tests.bench.place import remove
+
+ARIA2C: Final = ("aria2c", "-x8", "-s8", "--file-allocation=none", "--no-conf", "-q")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One model to be brought from one kind of server into a new directory."""
+
+    servers: Servers
+    kind: str
+    model: Model
+    directory: Path
+
+    def urls(self) -> list[tuple[str, str]]:
+        """Each file's name and address."""
+        return [(path, self.servers.url(self.kind, self.model, path)) for path in self.model.paths]
+
+
+Client: TypeAlias = Callable[[Job], float]
+"""Brings a model; the seconds that it took."""
+
+
+def curl(job: Job) -> float:
+    """All files by one curl, one after the other on one connection."""
+    given = [part for path, url in job.urls() for part in ("-o", job.directory / path, url)]
+    return run("curl", "-sSf", *given)
+
+
+def aria2c(job: Job) -> float:
+    """All files by one aria2c, with eight connections for each."""
+    listed = job.directory.with_suffix(".list")
+    listed.write_text("".join(f"{url}\n  out={path}\n" for path, url in job.urls()))
+    return run(*ARIA2C, "-d", job.directory, "-i", listed)
+
+
+def snapshot(job: Job) -> float:
+    """All files by the hub's own client."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.snapshot", f"bench/{job.model.name}", job.directory],
+        check=True,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **job.servers.environment},
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    return float(done.stdout)
+
+
+CLIENTS: Final[dict[str, Client]] = {
+    "curl": curl,
+    "aria2c -x8": aria2c,
+    "snapshot_download": snapshot,
+}
+
+
+def bring(client: str, job: Job) -> tuple[float, float]:
+    """Seconds of the download alone, and with its verification and flush; nothing of it stays."""
+    job.directory.mkdir()
+    try:
+        os.sync()
+        alone = CLIENTS[client](job)
+        files = sorted(path for path in job.directory.rglob("*.safetensors") if path.exists())
+        begun = time.perf_counter()
+        done = subprocess.run(["sha256sum", *files], check=True, stdout=subprocess.PIPE, text=True)
+        run("sync", *files)
+        took = alone + time.perf_counter() - begun
+        if tuple(line.split()[0] for line in done.stdout.splitlines()) != job.model.sha256s:
+            raise Unexpected(f"{client} brought something else than {job.model.name}")
+        return alone, took
+    finally:
+        remove(job.directory)
+
+
+def run(*command: str | Path) -> float:
+    """The seconds of a command that succeeds."""
+    begun = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun

@@ -1,0 +1,147 @@
+"""A fetch into a flushed, verified, published model, against what else downloads models."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tests.bench import processes
+from tests.bench.client import Connection, Unexpected, call
+from tests.bench.clients import Job, bring
+from tests.bench.figures import Row
+from tests.bench.models import ROUND_TRIP_MILLISECONDS, Model, Servers, served
+from tests.bench.place import room
+from tests.bench.processes import Server
+from tests.bench.scenario import Bench
+from tests.bench.sizes import MIB
+from tests.parts import missing
+
+MEMORY_BYTES: Final = 300e6
+"""What the daemon may take at most, whatever it fetches."""
+
+_NEEDS: Final = (
+    "curl", "aria2c", "nginx", "weed", "sha256sum", "sync", "boto3", "obstore", "huggingface_hub",
+)  # fmt: skip
+_SETTLE: Final = 0.05
+
+_RIVALS: Final = {
+    "http": ("curl", "aria2c -x8"),
+    "s3": ("curl", "aria2c -x8"),
+    "hub": ("snapshot_download",),
+    "far": ("curl", "aria2c -x8"),
+}
+_SHOWN: Final = {
+    "http": "from a web server",
+    "s3": "from S3",
+    "hub": "from a hub",
+    "far": f"from a web server {ROUND_TRIP_MILLISECONDS} ms away",
+}
+_SAME: Final = ", sha256sum, sync"
+
+
+class Comparison:
+    """The rows of one model from one kind of server."""
+
+    def __init__(self, kind: str, model: Model) -> None:
+        self.kind = kind
+        self.model = model
+        count, each = len(model.paths), model.each
+        files = f"{each / 1e6:,.0f} MB" if count == 1 else f"{count} x {each / 1e6:,.0f} MB"
+        scenario = f"A fetch of {files}"
+        what = _SHOWN[kind]
+        self.same = {
+            name: Row(scenario, what, name + _SAME, "MB/s", aim=">= 1") for name in _RIVALS[kind]
+        }
+        self.alone = {name: Row(scenario, what, name, "MB/s") for name in _RIVALS[kind]}
+        self.memory = Row(scenario, f"{what}, most memory", "what it may be", "MB", aim="<= 1")
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        return itertools.chain(self.same.values(), self.alone.values(), [self.memory])
+
+    def run(self, server: Server, servers: Servers, place: Path, number: int) -> None:
+        """One round: everybody takes a turn, and who is first is another each time."""
+        turns = ["", *_RIVALS[self.kind]]
+        first = number % len(turns)
+        size = self.model.bytes
+        ours, took = 0.0, dict[str, tuple[float, float]]()
+        for name in turns[first:] + turns[:first]:
+            if name:
+                took[name] = bring(name, Job(servers, self.kind, self.model, place / "copy"))
+            else:
+                ours, memory = _fetch(server, place / "root", servers, self.kind, self.model)
+                self.memory.add(memory, MEMORY_BYTES)
+        for name, (alone, same) in took.items():
+            self.same[name].add(size / ours, size / same)
+            self.alone[name].add(size / ours, size / alone)
+
+
+def measure(bench: Bench) -> list[Row]:
+    """Bytes per second from local servers, which serve from memory; the targets are new each time.
+
+    Every model has its digests listed but for S3, where the store states none.
+    """
+    without = [reason for part in _NEEDS if (reason := missing(part)) is not None]
+    if without:
+        bench.notes.append(f"Fetches were left out: {'; '.join(without)}.")
+        return []
+    sizes = bench.sizes
+    shapes = {
+        "one": (1, sizes.fetch),
+        "many": (sizes.shards, sizes.shard),
+        "far": (1, sizes.far),
+    }
+    with ExitStack() as stack:
+        place = stack.enter_context(room(bench.place, "fetch"))
+        bench.say("fetch: making models and putting them on their servers")
+        servers, models = stack.enter_context(served(place, shapes))
+        server = stack.enter_context(
+            processes.daemon(
+                place / "root",
+                bench.sockets / "fetch.sock",
+                max(model.bytes for model in models) + 64 * MIB,
+                servers.environment,
+            )
+        )
+        comparisons = [
+            Comparison(kind, model)
+            for model in models
+            for kind in (("far",) if model.name == "far" else ("http", "s3", "hub"))
+        ]
+        for number in range(sizes.rounds):
+            for comparison in comparisons:
+                comparison.run(server, servers, place, number)
+            bench.say(f"fetch: round {number + 1} of {sizes.rounds}")
+        return [row for comparison in comparisons for row in comparison.rows]
+
+
+def _fetch(
+    server: Server, root: Path, servers: Servers, kind: str, model: Model
+) -> tuple[float, int]:
+    """Seconds from the wish to the answer that it is here, and the most memory on the way."""
+    key = f"bench/{model.name}-{kind}"
+    body = json.dumps({"key": key, "source": servers.source(kind, model)}).encode()
+    head = (
+        "POST /v1/fetch?wait=600 HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    os.sync()
+    server.forget_most_resident()
+    with Connection(server.socket) as connection:
+        begun = time.perf_counter()
+        connection.send(head.encode() + body)
+        record = json.loads(connection.receive())
+        took = time.perf_counter() - begun
+    memory = server.most_resident()
+    if tuple(file["sha256"] for file in record.get("files", ())) != model.sha256s:
+        raise Unexpected(f"weightd fetched something else than {model.name}: {record}")
+    call(server.socket, "DELETE", f"/v1/models/{key}")
+    while os.listdir(root / "doomed"):
+        time.sleep(_SETTLE)
+    return took, memory
