@@ -24,7 +24,7 @@ test: check  ## Lint, types and floors, then the whole suite
 test-fast: $(VENV)/.made  ## The suite without the daemons under load and under kill -9
 	$(BIN)/pytest -n $(JOBS) --ignore tests/system
 
-test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint and at 100 random instants
+test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint, at 100 random instants, and 20 times in one fetch
 	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
 
 test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, and 1,000 opens meet evictions

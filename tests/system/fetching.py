@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.origins.servers.nginx import Answered
 from tests.system.daemon import Answer, Client
 from tests.system.models import Content
 
@@ -63,6 +64,11 @@ def publish(place: Path, content: Content, hashed: bool = True) -> None:
         target.write_bytes(data)
     told = json.dumps(listing(dict(content.files), hashed))
     (place / LISTING).write_text(told)
+
+
+def sent(answers: Iterable[Answered]) -> int:
+    """The bytes of weights that a server sent."""
+    return sum(one.bytes for one in answers if not one.path.endswith(LISTING))
 
 
 def listing(files: Mapping[str, bytes], hashed: bool = True) -> Any:

@@ -50,6 +50,10 @@ class Content:
         return stream.getvalue()
 
     @property
+    def bytes(self) -> int:
+        return sum(len(data) for _, data in self.files)
+
+    @property
     def blocks(self) -> int:
         """The bytes of blocks that its files occupy."""
         return sum(round_up(len(data), BLOCK) for _, data in self.files)
@@ -107,3 +111,15 @@ def weights_on_disk(root: Path) -> dict[int, tuple[int, int]]:
 def blocks_of(root: Path) -> int:
     """The bytes of weights on disk, in whole blocks."""
     return sum(length for length, _ in weights_on_disk(root).values())
+
+
+def occupied(directory: Path) -> int:
+    """The bytes that the disk gives for everything below a directory, each inode counted once."""
+    found = {}
+    for path in directory.rglob("*"):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        found[status.st_ino] = status.st_blocks * 512
+    return sum(found.values())

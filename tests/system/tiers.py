@@ -11,6 +11,9 @@ KILLS: Final = int(os.environ.get("WEIGHTD_KILLS", "20"))
 THOROUGH: Final = KILLS >= 100
 """Whether minutes are no matter: then every occurrence of every failpoint kills once."""
 
+FETCH_KILLS, FETCH_BYTES = (20, 200_000_000) if THOROUGH else (5, 40_000_000)
+"""How often a daemon is killed during one fetch, and how large that is."""
+
 STORM_SECONDS: Final = int(os.environ.get("WEIGHTD_STORM_SECONDS", "12"))
 """How long the storm lasts; ``make test-storm`` asks for 60."""
 

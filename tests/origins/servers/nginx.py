@@ -27,7 +27,7 @@ http {{
   client_body_temp_path {base}/1; proxy_temp_path {base}/2; fastcgi_temp_path {base}/3;
   uwsgi_temp_path {base}/4; scgi_temp_path {base}/5;
   sendfile on; tcp_nopush on;
-  limit_rate {rate};
+  {limit}
   server {{ listen 127.0.0.1:{port}; root {root};
     location = /-busy {{ stub_status; access_log off; keepalive_timeout 0; }} }}
   server {{ listen 127.0.0.1:{whole}; root {root}; max_ranges 0; }}
@@ -103,11 +103,11 @@ class Nginx:
 
 @contextmanager
 def running_nginx(
-    base: Path, certificate: tuple[Path, Path] | None = None, rate: str = "0"
+    base: Path, certificate: tuple[Path, Path] | None = None, rate: int = 0
 ) -> Iterator[Nginx]:
     """``certificate`` is a certificate for localhost and its key.
 
-    Each answer takes no more than ``rate`` bytes a second, after a first second's at once.
+    Each answer takes ``rate`` bytes a second, evenly; with 0 what it can.
     """
     root = base / "served"
     root.mkdir(parents=True)
@@ -118,9 +118,11 @@ def running_nginx(
     secured = ""
     if certificate is not None:
         secured = _TLS.format(port=tls, root=root, certificate=certificate[0], key=certificate[1])
+    # In small pieces, since it pauses after each piece and bounds none of them.
+    limit = f"limit_rate {rate}; sendfile_max_chunk 32k;" if rate else ""
     config = base / "nginx.conf"
     config.write_text(
-        _CONFIG.format(base=base, root=root, port=port, whole=whole, tls=secured, rate=rate)
+        _CONFIG.format(base=base, root=root, port=port, whole=whole, tls=secured, limit=limit)
     )
     process = subprocess.Popen(
         ["nginx", "-e", f"{base}/error.log", "-c", config],

@@ -1,0 +1,77 @@
+"""SIGKILL again and again during one fetch: it goes on from what is on the disk.
+
+The seed decides after how many bytes each kill comes, the machine the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.origins.servers.nginx import Nginx, running_nginx
+from tests.polling import until
+from tests.system.daemon import Daemon, running
+from tests.system.fetching import LISTING, ended, fetched, jobs, publish, sent, shards
+from tests.system.journal import settled, verify_disk
+from tests.system.models import occupied
+from tests.system.tiers import FETCH_BYTES, FETCH_KILLS
+
+KEY: Final = "org/m@1"
+FILES: Final = 5
+CAPACITY: Final = 2 * FETCH_BYTES
+MOST: Final = 1.15
+"""How many times the model's bytes the server may send in all."""
+
+RATE: Final = FETCH_BYTES // FILES // 2
+"""Bytes a second and answer: each file takes a while, and kills land in it."""
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Nginx]:
+    with running_nginx(tmp_path / "nginx", rate=RATE) as server:
+        yield server
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.timeout(600)
+def test_killed_at_random_points_of_a_fetch(root: Path, slow: Nginx) -> None:
+    source = random.Random(4)
+    model = shards("m", *[FETCH_BYTES // FILES] * FILES)
+    publish(slow.root, model)
+    points = sorted(int(source.uniform(0.01, 0.99) * model.bytes) for _ in range(FETCH_KILLS))
+    for number, point in enumerate(points):
+        with running(root, capacity=CAPACITY) as daemon:
+            if number % 2 == 0:
+                _ask(daemon, slow)
+            _kill_after(daemon, point)
+        assert os.listdir(root / "models") == [], "half a model is to be seen"
+    with running(root, capacity=CAPACITY) as daemon:
+        (job,) = jobs(daemon.client)
+        assert ended(daemon.client, job["id"])["state"] == "done"
+        record = fetched(daemon.client, KEY, f"{slow.url}/{LISTING}")
+        assert record["digest"] == model.digest
+        assert model.is_at(Path(record["path"]))
+        verify_disk(daemon, settled(daemon))
+        assert daemon.stop() == 0
+    ratio = sent(slow.answered()) / model.bytes
+    print(f"{FETCH_KILLS} kills of a fetch of {model.bytes} bytes: {ratio:.4f} of it were sent")
+    assert 1.0 <= ratio <= MOST
+
+
+def _ask(daemon: Daemon, server: Nginx) -> None:
+    """Ask, and do not wait for it."""
+    asked = json.dumps({"key": KEY, "source": f"{server.url}/{LISTING}"}).encode()
+    answer = daemon.client.call("POST", "/v1/fetch", asked)
+    assert answer.status == 202, answer
+
+
+def _kill_after(daemon: Daemon, point: int) -> None:
+    """Kill a daemon that has brought so many bytes, and is not done."""
+    until(lambda: occupied(daemon.root / "incoming") >= point, daemon.said)
+    daemon.kill()
