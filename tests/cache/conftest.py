@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.origin import Origin, http_origin
+
 THOROUGH = os.environ.get("WEIGHTD_TESTS") == "thorough"
 """More rounds, and every root on the filesystem of the temporary directory."""
 
@@ -29,3 +31,10 @@ def quick_path(tmp_path: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path)
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    """A server to fetch from."""
+    with http_origin() as origin:
+        yield origin

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.cache import fetch_stories
 from tests.cache.doubles import bytes_of
 from tests.cache.node import BLOCK, Node, soon
+from weightd.cache.fetching.terms import ENDED
 from weightd.errors import NotResident
 from weightd.model import Key
 
@@ -136,9 +138,35 @@ STORIES: dict[str, tuple[Setting, Story]] = {
     "look around": (a_model, look_around),
 }
 
+FETCHES: dict[str, tuple[Setting, Story]] = {
+    "fetch": (nothing, fetch_stories.fetch),
+    "fetch that evicts": (a_full_node, fetch_stories.fetch),
+    "fetch for a holder": (nothing, fetch_stories.fetch_for_a_holder),
+    "fetch what was begun": (fetch_stories.a_partial, fetch_stories.fetch_for_a_holder),
+    "fetch what shares files": (
+        fetch_stories.a_fetched_model,
+        fetch_stories.fetch_another_that_shares,
+    ),
+    "fetch the next": (fetch_stories.a_fetched_model, fetch_stories.fetch_the_next),
+    "fetch that retires": (
+        fetch_stories.a_fetched_and_pinned_model,
+        fetch_stories.fetch_the_next,
+    ),
+    "fetch what was put": (a_model, fetch_stories.fetch),
+    "revalidate": (fetch_stories.a_fetched_model, fetch_stories.revalidate),
+    "fetch together": (nothing, fetch_stories.fetch_together),
+    "cancel a fetch": (nothing, fetch_stories.cancel),
+}
+"""The same of fetches; their node has an origin."""
+
 
 async def is_as_good_as_new(node: Node) -> None:
     """Nothing is left, and the cache does what it always did."""
+    await soon(node.only_loops())
+    for job in node.cache.fetching.views():
+        assert job.state in ENDED, job
+        # With it goes what it left on the disk.
+        await soon(node.cache.fetching.cancel(job.id))
     await soon(node.cache._checks.check_all())
     await node.agree()
     assert not node.cache._context.publishing

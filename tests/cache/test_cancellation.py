@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.api.origin import Origin
 from tests.cache.doubles import Hold, Paused, Whole, bytes_of
 from tests.cache.node import BLOCK, Node, running, soon
 from tests.cache.stories import (
     CAPACITY,
+    FETCHES,
     KEY,
     STORIES,
     Story,
@@ -97,13 +99,17 @@ async def cut_while(story: Story, node: Node, hold: Hold) -> bool:
     return held
 
 
-@pytest.mark.parametrize("name", STORIES)
-async def test_at_every_suspension(quick_path: Path, name: str) -> None:
-    setting, story = STORIES[name]
+ALL = STORIES | FETCHES
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_at_every_suspension(quick_path: Path, origin: Origin, name: str) -> None:
+    setting, story = ALL[name]
     nth, cut = 0, True
     while cut:
         nth += 1
         async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
             await setting(node)
             cut = await cut_at(story, node, nth)
             await is_as_good_as_new(node)
@@ -111,15 +117,16 @@ async def test_at_every_suspension(quick_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", ALL)
 async def test_while_every_call_to_the_disk_is_held(
-    quick_path: Path, name: str, after: bool
+    quick_path: Path, origin: Origin, name: str, after: bool
 ) -> None:
-    setting, story = STORIES[name]
+    setting, story = ALL[name]
     nth, cut = 0, True
     while cut:
         nth += 1
         async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
             await setting(node)
             cut = await cut_while_held(story, node, nth, after=after)
             await is_as_good_as_new(node)
@@ -128,11 +135,14 @@ async def test_while_every_call_to_the_disk_is_held(
 # -- While a failpoint is held: the steps inside one call, and the pins' database ----------
 
 
-@pytest.mark.parametrize("name", STORIES)
-async def test_while_every_step_on_disk_is_held(quick_path: Path, name: str) -> None:
-    setting, story = STORIES[name]
+@pytest.mark.parametrize("name", ALL)
+async def test_while_every_step_on_disk_is_held(
+    quick_path: Path, origin: Origin, name: str
+) -> None:
+    setting, story = ALL[name]
     steps: list[str] = []
     async with running(quick_path / "whole", CAPACITY, reach=steps.append) as node:
+        node.origin = origin
         await setting(node)
         await node.quiet()
         steps.clear()
@@ -140,6 +150,7 @@ async def test_while_every_step_on_disk_is_held(quick_path: Path, name: str) -> 
         await node.quiet()
     for step in sorted(set(steps)):
         async with running(quick_path / step, CAPACITY, reach=(gate := Gate()).pass_by) as node:
+            node.origin = origin
             await setting(node)
             await node.quiet()
             await cut_while(story, node, gate.hold_at(step))

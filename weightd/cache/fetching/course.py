@@ -227,14 +227,16 @@ class Course:
             reservation, ingest, files, _origination(job), guarded=True
         )
         await self._pin(job, outcome.record.manifest.id)
-        return "fetched" if outcome.created else "same"
+        job.result = "fetched" if outcome.created else "same"
+        return job.result
 
     async def _stay(self, job: Job, current: Generation) -> FetchResult:
         """What is here is what the origin has: nothing moves."""
         self._context.ledger.read(current.id, 1)
         await self._publications.confirm(current, _origination(job))
         await self._pin(job, current.id)
-        return "same"
+        job.result = "same"
+        return job.result
 
     async def _pin(self, job: Job, id: GenerationId) -> None:
         """Pin for every holder, those included who join meanwhile; then let the guard go.

@@ -305,11 +305,14 @@ class Fetches:
             counters.fetches[kind, "failed"] += 1
             return error
         except asyncio.CancelledError:
-            if job.cancelled is None:
+            if job.result is None and job.cancelled is None:
                 job.enter("queued")
                 return None
-            counters.fetches[kind, "cancelled"] += 1
-            return FetchCancelled(key=str(job.key), reason=job.cancelled)
+            if job.result is None:
+                counters.fetches[kind, "cancelled"] += 1
+                return FetchCancelled(key=str(job.key), reason=job.cancelled or "")
+            # It was here already, and nothing takes it back.
+            result = job.result
         except Exception:
             # It must end all the same: a job that has not is begun again at once.
             log.exception("the fetch of %s failed; this is a bug", job.key)

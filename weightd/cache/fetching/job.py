@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from weightd.cache.fetching.terms import ENDED, FetchState, FetchTerms, FetchView
+from weightd.cache.fetching.terms import ENDED, FetchResult, FetchState, FetchTerms, FetchView
 from weightd.cache.records import Record
 from weightd.cache.tasks import Signal
 from weightd.errors import WeightdError
@@ -70,6 +70,8 @@ class Job:
     bytes_reused: int = 0
     error: WeightdError | None = None
     record: Record | None = None
+    result: FetchResult | None = None
+    """What came of it, once the model is here and pinned."""
     cancelled: str | None = None
     """Why it was ended from outside; None while it is not, also when it is only parked."""
     callers: list[Caller] = field(default_factory=list)

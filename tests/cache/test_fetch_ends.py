@@ -1,0 +1,130 @@
+"""A fetch that is deleted or drained at any instant: nothing is half done, and nothing is lost.
+
+A deleted one has not happened, or is done; one that was drained is gone on with
+by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.origin import Origin
+from tests.cache.fetch_stories import KEY, OTHER
+from tests.cache.node import Node, running, soon
+from tests.cache.stories import CAPACITY, FETCHES, Story, is_as_good_as_new
+from tests.cache.test_cancellation import suspended
+from weightd.cache.fetching.job import Job
+from weightd.cache.fetching.terms import FetchView
+from weightd.errors import Draining, FetchCancelled
+from weightd.ledger import Generation
+from weightd.model import Digest
+
+NAMES = [
+    "fetch that evicts",
+    "fetch what was begun",
+    "fetch what shares files",
+    "fetch the next",
+    "fetch that retires",
+    "revalidate",
+]
+
+
+class Cut:
+    """Does something at the n-th suspension of the job that a story begins."""
+
+    def __init__(self, node: Node, nth: int, act: Callable[[Job], None]) -> None:
+        self.left = nth
+        self._act = act
+        course = node.cache._fetching._fetches._course
+        self._run = course.run
+        course.run = self._cut_run  # type: ignore[method-assign]
+
+    async def _cut_run(self, job: Job) -> Any:
+        def each() -> None:
+            self.left -= 1
+            if self.left == 0:
+                self._act(job)
+
+        return await suspended(self._run(job), each)
+
+
+def standing(node: Node) -> dict[str, Digest]:
+    """What each key is answered with."""
+    current = (node.cache.audit().current(key) for key in (KEY, OTHER))
+    return {str(one.id.key): one.id.digest for one in current if one is not None}
+
+
+async def told(story: Story, node: Node) -> FetchView:
+    """The job as it is when the story is over, whatever its caller was told."""
+    known = {job.id for job in node.cache.fetching.views()}
+    try:
+        await soon(story(node))
+    except (FetchCancelled, Draining):
+        pass
+    await soon(node.only_loops())
+    (job,) = [job for job in node.cache.fetching.views() if job.id not in known]
+    return job
+
+
+def has_its_pin(node: Node, job: FetchView) -> bool:
+    generation: Generation | None = node.cache.audit().current(job.key)
+    assert generation is not None
+    return "replica-2" in generation.pins
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_deleted_at_every_suspension(quick_path: Path, origin: Origin, name: str) -> None:
+    setting, story = FETCHES[name]
+    nth, met, states = 0, True, set()
+    while met:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
+            await setting(node)
+            before, deletions = standing(node), []
+
+            def delete(job: Job, node: Node = node, tasks: list[Any] = deletions) -> None:
+                tasks.append(asyncio.ensure_future(node.cache.fetching.cancel(job.id)))
+
+            cut = Cut(node, nth, delete)
+            job = await told(story, node)
+            for deletion in deletions:
+                await soon(deletion)
+            met = cut.left <= 0
+            states.add(job.state)
+            assert job.state in ("cancelled", "done")
+            assert len(node.cache._context.partials) == 0
+            if job.state == "cancelled":
+                assert standing(node) == before
+            await is_as_good_as_new(node)
+    assert states == {"cancelled", "done"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_drained_at_every_suspension(quick_path: Path, origin: Origin, name: str) -> None:
+    setting, story = FETCHES[name]
+    nth, met, states = 0, True, set()
+    while met:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
+            await setting(node)
+            cut = Cut(node, nth, lambda job, node=node: node.cache.drain())
+            job = await told(story, node)
+            met = cut.left <= 0
+            states.add(job.state)
+            assert job.state in ("queued", "done")
+            await soon(node.restart())
+            await soon(node.only_loops())
+            (job,) = [one for one in node.cache.fetching.views() if one.id == job.id]
+            assert job.state == "done"
+            assert str(job.key) in standing(node)
+            if name == "fetch what was begun":
+                assert has_its_pin(node, job)
+            await is_as_good_as_new(node)
+    assert states == {"queued", "done"}
