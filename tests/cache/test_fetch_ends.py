@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.api.origin import Origin
-from tests.cache.fetch_stories import KEY, OTHER
+from tests.cache.fetch_stories import KEY, OTHER, fetch_of
 from tests.cache.node import Node, running, soon
 from tests.cache.stories import CAPACITY, FETCHES, Story, is_as_good_as_new
 from tests.cache.test_cancellation import suspended
@@ -77,6 +77,14 @@ def has_its_pin(node: Node, job: FetchView) -> bool:
     return "replica-2" in generation.pins
 
 
+def deleting(node: Node, deletions: list[asyncio.Future[None]]) -> Callable[[Job], None]:
+    return lambda job: deletions.append(asyncio.ensure_future(node.cache.fetching.cancel(job.id)))
+
+
+def draining(node: Node) -> Callable[[Job], None]:
+    return lambda job: node.cache.drain()
+
+
 @pytest.mark.parametrize("name", NAMES)
 async def test_deleted_at_every_suspension(quick_path: Path, origin: Origin, name: str) -> None:
     setting, story = FETCHES[name]
@@ -86,12 +94,9 @@ async def test_deleted_at_every_suspension(quick_path: Path, origin: Origin, nam
         async with running(quick_path / str(nth), CAPACITY) as node:
             node.origin = origin
             await setting(node)
-            before, deletions = standing(node), []
-
-            def delete(job: Job, node: Node = node, tasks: list[Any] = deletions) -> None:
-                tasks.append(asyncio.ensure_future(node.cache.fetching.cancel(job.id)))
-
-            cut = Cut(node, nth, delete)
+            before = standing(node)
+            deletions: list[asyncio.Future[None]] = []
+            cut = Cut(node, nth, deleting(node, deletions))
             job = await told(story, node)
             for deletion in deletions:
                 await soon(deletion)
@@ -114,7 +119,7 @@ async def test_drained_at_every_suspension(quick_path: Path, origin: Origin, nam
         async with running(quick_path / str(nth), CAPACITY) as node:
             node.origin = origin
             await setting(node)
-            cut = Cut(node, nth, lambda job, node=node: node.cache.drain())
+            cut = Cut(node, nth, draining(node))
             job = await told(story, node)
             met = cut.left <= 0
             states.add(job.state)
@@ -128,3 +133,30 @@ async def test_drained_at_every_suspension(quick_path: Path, origin: Origin, nam
                 assert has_its_pin(node, job)
             await is_as_good_as_new(node)
     assert states == {"queued", "done"}
+
+
+# -- Others who come in the last instant ------------------------------------------------
+
+
+@pytest.mark.parametrize("revalidate", [False, True])
+async def test_who_asks_as_the_last_pins_stand_is_answered_pinned_too(
+    root: Path, origin: Origin, revalidate: bool
+) -> None:
+    async with running(root, CAPACITY) as node:
+        node.origin = origin
+        hold = node.workers.arm("close", after=False)
+        first = asyncio.ensure_future(fetch_of(node, holder="first", forever=True))
+        await soon(hold.met.wait())
+        (job,) = node.cache.fetching.views()
+        assert (job.state, job.record is not None) == ("publishing", True)
+        late = asyncio.ensure_future(fetch_of(node, holder="late", forever=True, wait=0.0))
+        again = asyncio.ensure_future(
+            fetch_of(node, holder="again", forever=True, revalidate=revalidate)
+        )
+        for _ in range(3):
+            await node.workers.disk(int)
+        hold.let_go()
+        for fetch in (first, late, again):
+            assert (await soon(fetch)).record is not None
+        assert {view.holder for view in node.cache.pins()} == {"first", "late", "again"}
+        assert len(node.cache.fetching.views()) == 1 + revalidate

@@ -88,11 +88,16 @@ class Fetching:
         """A lookup that fetches on a miss; see `WeightCache.fetch`."""
         wished = self._context.clock.now()
         await self._must_be_allowed(terms)
-        here = None if terms.revalidate else await self._here(key, terms)
-        if here is not None:
-            self._context.counters.hit(here.manifest.bytes, self._context.clock.now() - wished)
-            return FetchOutcome(here, None)
-        job = self._fetches.live(key)
+        while True:
+            here = None if terms.revalidate else await self._here(key, terms)
+            if here is not None:
+                self._context.counters.hit(here.manifest.bytes, self._context.clock.now() - wished)
+                return FetchOutcome(here, None)
+            job = self._fetches.live(key)
+            if job is None or job.result is None:
+                break
+            # It pins for nobody any more.
+            await job.over()
         if job is None or terms.holder is None or terms.holder not in job.holders:
             self._context.counters.miss()
         job, caller = await self._fetches.join(key, terms)

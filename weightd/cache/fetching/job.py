@@ -121,6 +121,11 @@ class Job:
             self.state = state
             self.changed.notify()
 
+    async def over(self) -> None:
+        """Wait for its end."""
+        while not self.ended:
+            await self.changed.wait()
+
     def progressed(self, done: int, now: float) -> None:
         """So many bytes of the model are here by now."""
         self.bytes_done = done
