@@ -17,21 +17,21 @@ LISTING: Final = "model.json"
 
 
 def ask(
-    client: Client, key: str, source: str | Sequence[str], wait: float = 60.0, **more: object
+    client: Client, key: str, source: str | Sequence[str], wait: float = 60.0, **more: Any
 ) -> Answer:
     """Ask for a model and wait until it is here, or why it is not."""
     asked = json.dumps({"key": key, "source": source, **more}).encode()
     return client.call("POST", f"/v1/fetch?wait={wait:g}", asked)
 
 
-def fetched(client: Client, key: str, source: str | Sequence[str], **more: object) -> Any:
+def fetched(client: Client, key: str, source: str | Sequence[str], **more: Any) -> Any:
     """The record of a model that must come."""
     answer = ask(client, key, source, **more)
     assert answer.status == 200, answer
     return answer.json()
 
 
-def refused(client: Client, key: str, source: str | Sequence[str], **more: object) -> Any:
+def refused(client: Client, key: str, source: str | Sequence[str], **more: Any) -> Any:
     """The problem of a fetch that must not succeed."""
     answer = ask(client, key, source, **more)
     assert answer.headers["content-type"] == "application/problem+json", answer

@@ -60,7 +60,9 @@ def test_killed_at_random_points_of_a_fetch(root: Path, slow: Nginx) -> None:
         verify_disk(daemon, settled(daemon))
         assert daemon.stop() == 0
     ratio = sent(slow.answered()) / model.bytes
-    print(f"{FETCH_KILLS} kills of a fetch of {model.bytes} bytes: {ratio:.4f} of it were sent")
+    print(  # noqa: T201 - figures, for whoever asks with -rP
+        f"{FETCH_KILLS} kills of a fetch of {model.bytes} bytes: {ratio:.4f} of it were sent"
+    )
     assert 1.0 <= ratio <= MOST
 
 
