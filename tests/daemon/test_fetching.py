@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.origin import http_origin
+from tests.polling import until
 from tests.system.daemon import Answer, Client, Daemon, running
 
 
@@ -65,3 +66,16 @@ def test_what_the_settings_list_is_there_after_a_start_and_stays(
             (pin,) = daemon.client.get("/v1/pins")["pins"]
             assert (pin["holder"], pin["forever"]) == ("weightd:preload", True)
         assert origin.bodies("m.bin") == 1
+
+
+def test_what_the_settings_list_no_longer_is_kept_for_nobody(root: Path, tmp_path: Path) -> None:
+    config = tmp_path / "weightd.toml"
+    with http_origin() as origin:
+        source = origin.file("m.bin", bytes(10_000))
+        wish = f'[[preload]]\nkey = "m"\nsource = "{source}"\n'
+        for keep, pins in (('keep = "forever"\n', 1), ('keep = "1h"\n', 0)):
+            config.write_text(wish + keep)
+            with running(root, options=["--config", str(config)]) as daemon:
+                until(lambda: len(daemon.client.get("/v1/models")["models"]) == 1)
+                until(lambda: len(daemon.client.get("/v1/pins")["pins"]) == pins)
+                assert daemon.stop() == 0

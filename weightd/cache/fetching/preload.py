@@ -15,7 +15,7 @@ from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.fetches import Fetches
 from weightd.cache.fetching.terms import FetchTerms, Wish
 from weightd.cache.pinning import Pins
-from weightd.errors import NotPinned, NotResident, WeightdError
+from weightd.errors import NotPinned, StateUnwritable, WeightdError
 from weightd.model import GenerationId, Key
 
 HOLDER: Final = "weightd:preload"
@@ -39,14 +39,13 @@ class Preload:
 
     async def wish(self, wishes: Sequence[Wish]) -> None:
         """Replace the list; what is not wished any more is kept for nobody."""
-        dropped = {wish.key for wish in self._wishes} - {wish.key for wish in wishes}
         self._wishes = tuple(wishes)
         self._reported.clear()
-        for key in dropped:
-            try:
-                await self._pins.unpin(HOLDER, key, None)
-            except NotPinned:
-                continue
+        forever = {wish.key for wish in wishes if wish.keep == "forever"}
+        # Also those that an earlier run pinned, by settings that were others then.
+        held = {one.id.key for one in self._context.ledger.generations() if HOLDER in one.pins}
+        for key in held - forever:
+            await self._unpin(key)
         await self.tidy()
 
     async def tidy(self) -> None:
@@ -73,8 +72,16 @@ class Preload:
             return
         try:
             await self._pins.pin(HOLDER, key, None, True, None, None)
-        except (NotResident, WeightdError) as error:
+        except WeightdError as error:
             log.warning("%s is not pinned for the preload: %s", key, error)
+
+    async def _unpin(self, key: Key) -> None:
+        try:
+            await self._pins.unpin(HOLDER, key, None)
+        except NotPinned:
+            return
+        except StateUnwritable as error:
+            log.warning("%s stays pinned for the preload: %s", key, error)
 
     def _guard(self) -> None:
         """Keep, without a pin, what was used less long ago than it is to be kept."""
