@@ -14,6 +14,7 @@ from typing import Any
 from weightd.cache import Source
 from weightd.cache.workers import Workers
 from weightd.errors import IncompleteBody
+from weightd.store import NoSpace
 
 PATIENCE = 30.0
 """Seconds after which a wait that should end at once is a failure."""
@@ -154,7 +155,7 @@ class HeldWorkers:
         self._left, self._name, self._error, self.failed = 0, name, error, False
 
     def disk(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        return self._inner.disk(self._held(call), *args, **kwargs)
+        return self._inner.disk(self._held(call, fills=False), *args, **kwargs)
 
     def seize(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.seize(self._held(call), *args, **kwargs)
@@ -165,7 +166,7 @@ class HeldWorkers:
     def housekeep(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> asyncio.Future[Any]:
-        return self._inner.housekeep(self._held(call), *args, **kwargs)
+        return self._inner.housekeep(self._held(call, fills=False), *args, **kwargs)
 
     def transfer(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
@@ -173,7 +174,8 @@ class HeldWorkers:
         return self._inner.transfer(self._held(call), *args, **kwargs)
 
     def fetch(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        return self._inner.fetch(self._held(call), *args, **kwargs)
+        # It asks the origin: what the disk does there fails inside of it.
+        return self._inner.fetch(self._held(call, fails=False), *args, **kwargs)
 
     def unlink(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.unlink(call, *args, **kwargs)
@@ -181,8 +183,14 @@ class HeldWorkers:
     def close(self) -> None:
         self._inner.close()
 
-    def _held(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _held(
+        self, call: Callable[..., Any], *, fails: bool = True, fills: bool = True
+    ) -> Callable[..., Any]:
+        """``fails`` says that the disk may fail it, ``fills`` that a full one may."""
         name = getattr(call, "__name__", str(call))
+        may = fails and (fills or not isinstance(self._error, NoSpace))
+        if self._error is not None and not may and name != self._name:
+            return call
         if name in ("abort", "_receive") and name != self._name:
             # Held only by name: the first never fails, the second fails as its body does.
             return call

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.origin import Origin
 from tests.cache.node import BLOCK, Node, running, soon
 from tests.cache.stories import (
     CAPACITY,
+    FETCHES,
     KEY,
     STORIES,
     a_full_node,
@@ -32,15 +34,20 @@ FAILURES: dict[str, Callable[[], Exception]] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", STORIES | FETCHES)
 async def test_every_call_fails_once(
-    quick_path: Path, name: str, failure: str, caplog: pytest.LogCaptureFixture
+    quick_path: Path,
+    origin: Origin,
+    name: str,
+    failure: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    setting, story = STORIES[name]
+    setting, story = (STORIES | FETCHES)[name]
     nth, failed = 0, True
     while failed:
         nth += 1
         async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
             await setting(node)
             await node.quiet()
             node.workers.fail(nth, FAILURES[failure]())
