@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from weightd import places
 
 CONFIG: Final = Path("/etc/weightd/weightd.toml")
 KUBELET: Final = Path("/var/lib/kubelet")
@@ -23,20 +24,8 @@ def default_root(environ: Mapping[str, str], uid: int) -> Path:
 
 
 def default_socket(environ: Mapping[str, str], uid: int) -> Path:
-    """``$RUNTIME_DIRECTORY`` as systemd sets it, /run/weightd for root, else the user's own.
-
-    Without ``$XDG_RUNTIME_DIR`` (a shell that no login manager opened) it is a
-    directory named for the user below the one for temporary files.
-    """
-    given = environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
-    if given:
-        return Path(given) / "weightd.sock"
-    if uid == 0:
-        return Path("/run/weightd/weightd.sock")
-    fallback = Path(tempfile.gettempdir()) / f"weightd-{uid}"
-    if "XDG_RUNTIME_DIR" not in environ:
-        return fallback / "weightd.sock"
-    return _absolute(environ, "XDG_RUNTIME_DIR", fallback) / "weightd" / "weightd.sock"
+    """The socket that clients find by themselves; see `weightd.places`."""
+    return Path(places.default_socket(environ, uid))
 
 
 def on_system_disk(path: Path) -> bool:

@@ -1,0 +1,131 @@
+"""One request to its answer: what is asked again, when, and for how long.
+
+A refusal is asked again when the daemon says that it passes and when
+(``Retry-After``): it starts, drains, or has too many at once.  ``blocked`` is
+not: only the caller knows whether to wait for room, and the daemon does the
+waiting.  A daemon that went away is asked again for as long, since it may be
+restarted; one that was never there is not, unless that is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from weightd.client.effects import Answer, Exchange, Flow, Pause, Request
+
+if TYPE_CHECKING:
+    from weightd.errors import WeightdError
+
+PATIENCE: Final = 10.0
+"""How long what passes by itself is asked again, in seconds."""
+
+LEASE_SECONDS: Final = 120.0
+"""How long a pin stands by itself: longer than a daemon takes to come back."""
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+_CALLERS_CHOICE: Final = frozenset({"blocked", "origin-failed", "origin-changed"})
+"""What passes, and may take long: whoever wants the model says how long to wait for it."""
+
+
+class Asking:
+    """Asks at one socket.
+
+    ``patience`` bounds, in seconds, how long one call goes on asking once it
+    was refused; ``expected`` says to wait also for a daemon that has not
+    answered yet.
+    """
+
+    def __init__(self, patience: float = PATIENCE, expected: bool = False) -> None:
+        self.patience = patience
+        self.met = expected
+
+    def answer(self, request: Request, allowed: int = 0) -> Flow[Answer]:
+        """An answer below 400, or with the one status above that is ``allowed``.
+
+        Raises the error that any other tells of, or `Unreachable`.
+        """
+        return (yield from self.asked(request, _exchange, allowed))
+
+    def document(self, request: Request) -> Flow[Any]:
+        """The JSON of an answer."""
+        answer = yield from self.answer(request)
+        return parsed(answer.body)
+
+    def nothing(self, request: Request) -> Flow[None]:
+        """Have it done, whatever the answer says."""
+        yield from self.answer(request)
+
+    def asked(
+        self, request: Request, attempt: Callable[[Request], Flow[Answer]], allowed: int = 0
+    ) -> Flow[Answer]:
+        """The same, where one ``attempt`` is more than an exchange."""
+        refused: _Refusals | None = None
+        while True:
+            pause: float | None
+            failure: Exception
+            try:
+                answer = yield from attempt(request)
+            except ConnectionError as error:
+                pause, failure = self._until_back(error, refused), error
+            else:
+                self.met = True
+                if answer.status < 400 or answer.status == allowed:
+                    return answer
+                pause, failure = _until_it_passes(answer)
+            refused = refused or _Refusals(self.patience)
+            if pause is None or not refused.may_wait(pause):
+                raise failure
+            yield Pause(pause)
+
+    def _until_back(self, error: ConnectionError, refused: _Refusals | None) -> float | None:
+        """How long to wait for a daemon that is not there; None when that is in vain."""
+        if not self.met or not getattr(error, "retryable", False):
+            return None
+        return _FIRST_PAUSE if refused is None else refused.next_pause()
+
+
+def _exchange(request: Request) -> Flow[Answer]:
+    answer: Answer = yield Exchange(request)
+    return answer
+
+
+class _Refusals:
+    """The refusals of one call, one after another."""
+
+    def __init__(self, patience: float) -> None:
+        self._until = time.monotonic() + patience
+        self._pause = _FIRST_PAUSE
+
+    def next_pause(self) -> float:
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return self._pause
+
+    def may_wait(self, seconds: float) -> bool:
+        return time.monotonic() + seconds <= self._until
+
+
+def _until_it_passes(answer: Answer) -> tuple[float | None, WeightdError]:
+    """When to ask again, None when that is in vain or not ours to decide; and the error."""
+    from weightd.client.problems import error_of, retry_after
+
+    error = error_of(answer)
+    after = retry_after(answer)
+    passes = error.retryable and after is not None and error.code not in _CALLERS_CHOICE
+    return (float(after or 0) if passes else None), error
+
+
+def parsed(body: bytes) -> Any:
+    """The JSON of an answer, None for an empty one.  Raises Refused when it is no JSON."""
+    import json
+
+    try:
+        return json.loads(body) if body else None
+    except ValueError:
+        from weightd.client.faults import Refused
+
+        shown = body[:200].decode("utf-8", "replace")
+        raise Refused("http", f"The daemon answered what is no JSON: {shown}") from None

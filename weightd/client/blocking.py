@@ -1,0 +1,250 @@
+"""The client's effects, done by blocking the thread that asks."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar, cast
+
+from weightd.client import doors
+from weightd.client.answers import Incoming
+from weightd.client.effects import (
+    Answer,
+    Begin,
+    Close,
+    Do,
+    Effect,
+    Exchange,
+    Flow,
+    NextLine,
+    Pause,
+    Request,
+    Rest,
+    Settle,
+    Tell,
+)
+from weightd.client.http1 import BrokenAnswer, rendered
+
+T = TypeVar("T")
+
+READ_BYTES: Final = 256 * 1024
+IDLE_CONNECTIONS: Final = 4
+
+_LOST: Final = (OSError, BrokenAnswer)
+
+
+class Silent(Exception):
+    """Nothing came in time."""
+
+
+class Connection:
+    """One connection, and the request that is under way on it."""
+
+    def __init__(self, peer: socket.socket, place: str) -> None:
+        self._peer = peer
+        self.place = place
+        self.incoming = Incoming("GET")
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def send(self, request: Request) -> None:
+        """Send a request; its body as soon as it is asked for, and no further once refused.
+
+        Raises OSError, BrokenAnswer and Silent.
+        """
+        self.incoming = Incoming(request.method)
+        self._peer.settimeout(request.patience)
+        self._peer.sendall(rendered(request))
+        if request.body is None:
+            return
+        self._receive_until(lambda incoming: incoming.wanted or incoming.ended, request.patience)
+        try:
+            for piece in request.body.pieces():
+                if self.incoming.ended or self.readable(0.0):
+                    # An answer before the body's end is a refusal: what follows is not read.
+                    return
+                self._peer.sendall(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            # Why it was refused may still be there to read.
+            return
+
+    def readable(self, seconds: float) -> bool:
+        """Whether something came, or the peer closed, within so many seconds."""
+        poll = select.poll()
+        poll.register(self._peer, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
+
+    def answer(self, patience: float) -> Answer:
+        """The whole answer.  Raises OSError, BrokenAnswer and Silent."""
+        self._receive_until(lambda incoming: incoming.ended, patience)
+        return cast(Answer, self.incoming.answer())
+
+    def line(self, patience: float) -> bytes | Answer | None:
+        """See `NextLine`.  Raises OSError, BrokenAnswer and Silent."""
+        self._receive_until(lambda incoming: incoming.head is not None, patience)
+        head = self.incoming.head
+        if head is not None and head.status >= 400:
+            return self.answer(patience)
+        while (line := self.incoming.line()) is None and not self.incoming.ended:
+            self._receive(patience)
+        return line
+
+    def _receive_until(self, came: Callable[[Incoming], bool], patience: float) -> None:
+        until = time.monotonic() + patience
+        while not came(self.incoming):
+            self._receive(until - time.monotonic())
+
+    def _receive(self, seconds: float) -> None:
+        if not self.readable(seconds):
+            raise Silent
+        self.incoming.receive(self._peer.recv(READ_BYTES))
+
+
+class Transport:
+    """Connections to the daemon, kept for the next request; any thread may use it."""
+
+    def __init__(self, places: tuple[str, ...]) -> None:
+        self._places = places
+        self._idle: list[Connection] = []
+        self._owner = os.getpid()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def exchange(self, request: Request) -> Answer:
+        """See `Exchange`."""
+        kept = self._kept()
+        if kept is not None:
+            try:
+                return self._asked(kept, request)
+            except _LOST as error:
+                if kept.incoming.begun:
+                    raise doors.broken(kept.place, error) from error
+                # The daemon closed it while it was idle, and read nothing of this.
+        fresh = self.connect()
+        try:
+            return self._asked(fresh, request)
+        except _LOST as error:
+            raise doors.broken(fresh.place, error) from error
+
+    def connect(self) -> Connection:
+        """A new connection to the first place where somebody listens.  Raises Unreachable."""
+        failed = []
+        for place in self._places:
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                peer.connect(place)
+            except OSError as error:
+                peer.close()
+                failed.append((place, error))
+            else:
+                return Connection(peer, place)
+        raise doors.unreachable(failed)
+
+    def _asked(self, connection: Connection, request: Request) -> Answer:
+        whole = False
+        try:
+            connection.send(request)
+            answer = connection.answer(request.patience)
+            whole = connection.incoming.reusable
+        except (Silent, TimeoutError):
+            raise doors.silent(connection.place, request.patience) from None
+        finally:
+            if whole and len(self._idle) < IDLE_CONNECTIONS:
+                self._idle.append(connection)
+            else:
+                connection.close()
+        return answer
+
+    def _kept(self) -> Connection | None:
+        """A connection that was used before, unless this process was forked from its owner."""
+        if self._owner != os.getpid():
+            self._idle, self._owner = [], os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+
+class Driver:
+    """Runs flows over a transport.  ``stop`` ends the rests of those that run beside others."""
+
+    def __init__(self, transport: Transport, stop: threading.Event | None = None) -> None:
+        self._transport = transport
+        self._stop = stop or threading.Event()
+        self._doers: dict[type, Callable[[Any], Any]] = {
+            Exchange: lambda effect: transport.exchange(effect.request),
+            Begin: self._begin,
+            Settle: _settle,
+            NextLine: _next_line,
+            Close: lambda effect: effect.pending.close(),
+            Pause: lambda effect: time.sleep(effect.seconds),
+            Rest: lambda effect: self._stop.wait(effect.seconds),
+            Do: lambda effect: effect.act(),
+        }
+
+    def run(self, flow: Flow[T], tell: Callable[[Any], object] | None = None) -> T:
+        """Do what the flow asks until it ends; what it tells goes to ``tell``."""
+        steps = self.steps(flow)
+        try:
+            while True:
+                told = next(steps)
+                if tell is not None:
+                    tell(told)
+        except StopIteration as ended:
+            return cast(T, ended.value)
+        finally:
+            steps.close()
+
+    def steps(self, flow: Flow[T]) -> Generator[Any, None, T]:
+        """The same, with what it tells as items; closing it ends the flow."""
+        reply: Any = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                effect: Effect = flow.send(reply) if failure is None else flow.throw(failure)
+            except StopIteration as ended:
+                return cast(T, ended.value)
+            reply, failure = None, None
+            try:
+                if isinstance(effect, Tell):
+                    yield effect.what
+                else:
+                    reply = self._doers[type(effect)](effect)
+            except BaseException as raised:  # noqa: BLE001 - it is the flow's to handle
+                failure = raised
+
+    def _begin(self, effect: Begin) -> Connection:
+        connection = self._transport.connect()
+        try:
+            connection.send(effect.request)
+        except _LOST as error:
+            connection.close()
+            raise doors.broken(connection.place, error) from error
+        return connection
+
+
+def _settle(effect: Settle) -> Answer | None:
+    connection = cast(Connection, effect.pending)
+    try:
+        return connection.answer(effect.seconds)
+    except (Silent, TimeoutError):
+        return None
+    except _LOST as error:
+        raise doors.broken(connection.place, error) from error
+
+
+def _next_line(effect: NextLine) -> bytes | Answer | None:
+    connection = cast(Connection, effect.pending)
+    try:
+        return connection.line(effect.seconds)
+    except (Silent, TimeoutError):
+        raise doors.silent(connection.place, effect.seconds) from None
+    except _LOST as error:
+        raise doors.broken(connection.place, error) from error

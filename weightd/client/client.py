@@ -1,0 +1,343 @@
+"""The client that blocks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from weightd.client import calls, flows
+from weightd.client.asking import LEASE_SECONDS, PATIENCE, Asking
+from weightd.client.blocking import Driver, Transport
+from weightd.client.doors import places_of
+from weightd.client.effects import Flow, Request
+from weightd.client.mount import Mount
+
+if TYPE_CHECKING:
+    from weightd.client.faults import LeaseLost
+    from weightd.client.holding import Hold, Lease
+    from weightd.client.records import (
+        Eviction,
+        Happening,
+        Job,
+        Model,
+        Pin,
+        Pinned,
+        Status,
+        Verdict,
+    )
+    from weightd.model import Key
+
+T = TypeVar("T")
+
+
+class Client:
+    """Everything a daemon on this node does, over its socket; threads may share one.
+
+    ``socket`` is found when it is not named (`weightd.places`).  ``patience`` is
+    how long, in seconds, a call goes on when the daemon starts, drains, has too
+    many requests or went away.  ``expected`` waits as long for one that was not
+    there to begin with.  ``root`` is where the daemon's root is mounted here,
+    else ``WEIGHTD_ROOT``, else where the daemon has it.
+
+    Errors are those of `weightd.errors`, and of `weightd.client.faults` where
+    the daemon is not reached.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        patience: float = PATIENCE,
+        expected: bool = False,
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._transport = Transport(places_of(socket))
+        self._driver = Driver(self._transport)
+        self._asking = Asking(patience, expected)
+        self._mount = Mount(root)
+
+    def close(self) -> None:
+        """Close the connections that are kept; a later call opens new ones."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T], tell: Callable[[Any], object] | None = None) -> T:
+        return self._driver.run(flow, tell)
+
+    def document(self, request: Request) -> Any:
+        """The JSON that the daemon answers to a request of `weightd.client.calls`."""
+        return self._run(self._asking.document(request))
+
+    # -- Models ------------------------------------------------------------------------
+
+    def get(self, key: Key | str) -> Model | None:
+        """Look a model up, which counts and makes it the last used; None on a miss."""
+        model: Model | None = self._run(flows.get(self._asking, self._mount, str(key)))
+        return model
+
+    def path(self, key: Key | str) -> str:
+        """Where a model is, and nothing else about it.  Raises NotResident."""
+        return self._run(flows.path(self._asking, self._mount, str(key)))
+
+    def peek(self, key: Key | str) -> bool:
+        """Whether a model is here; neither counts nor touches."""
+        return self._run(flows.peek(self._asking, str(key)))
+
+    def models(self) -> list[Model]:
+        """All models, without their files, in the order of their keys."""
+        return self._run(flows.models(self._asking, self._mount))
+
+    def put(
+        self,
+        key: Key | str,
+        source: str | os.PathLike[str] | bytes,
+        *,
+        file: str | None = None,
+        sha256: str | None = None,
+        create_only: bool = False,
+        unless: str | None = None,
+        wait: float = 0.0,
+    ) -> Model:
+        """Put a directory, a file, or the bytes of one.
+
+        ``file`` names a single file (else as it is called, or the key's last
+        segment for bytes) and ``sha256`` has it verified.  ``unless`` is a
+        digest with which nothing is sent.  ``wait`` is how long to wait while
+        blocked, in seconds.
+
+        Raises TooLarge, Blocked, DiskFull, Exists, DigestMismatch, Unsendable, …
+        """
+        from weightd.client.packing import packed
+
+        terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
+        body, terms = packed(source, terms)
+        model: Model = self._run(flows.put(self._asking, self._mount, str(key), body, terms))
+        return model
+
+    def delete(self, key: Key | str) -> None:
+        """Evict a model now.  Raises NotResident, Pinned and InUse."""
+        self._run(self._asking.nothing(calls.delete(str(key))))
+
+    def fetch(
+        self,
+        key: Key | str,
+        source: str | Sequence[str],
+        *,
+        wait: float = 0.0,
+        digest: str | None = None,
+        holder: str | None = None,
+        ttl: calls.Ttl = None,
+        revalidate: bool = False,
+        credential: str | None = None,
+        progress: Callable[[Job], object] | None = None,
+    ) -> Model:
+        """Have a model here, from its origin on a miss; answers when it is.
+
+        ``progress`` is called with the job as it goes.  ``wait`` is for how
+        long, in seconds, to ask again for what passes by itself: no room, an
+        origin that fails, a fetch of the key from elsewhere.  A download takes
+        what it takes.  With ``holder`` it ends pinned, for ``ttl``.
+
+        Raises TooLarge, Blocked, DiskFull, OriginFailed, DigestMismatch, …
+        """
+        from weightd.client.fetching import fetched
+
+        wanted = calls.Wanted(str(key), source, digest, holder, ttl, revalidate, credential)
+        return self._run(fetched(self._asking, self._mount, wanted, wait), progress)
+
+    # -- Pins and holds ------------------------------------------------------------------
+
+    def pin(
+        self,
+        holder: str,
+        key: Key | str,
+        *,
+        ttl: calls.Ttl = None,
+        generation: str | None = None,
+    ) -> Pinned:
+        """Pin a model, or renew the pin that ``holder`` has.  Raises NotResident, …"""
+        flow = flows.pin(self._asking, self._mount, holder, str(key), ttl, generation)
+        pinned: Pinned = self._run(flow)
+        return pinned
+
+    def unpin(self, holder: str, key: Key | str) -> None:
+        """Let a pin go.  Raises NotPinned."""
+        self._run(self._asking.nothing(calls.unpin(holder, str(key))))
+
+    def pins(self) -> list[Pin]:
+        """Every pin, hold and use that is seen."""
+        from weightd.client.records import Pin
+
+        return self._run(flows.listed(self._asking, Pin, calls.pins(), "pins"))
+
+    def accept_loss(self) -> None:
+        """After the record of pins was lost: have weightd evict again."""
+        self._run(self._asking.nothing(calls.accept_loss()))
+
+    @contextmanager
+    def lease(
+        self,
+        key: Key | str,
+        *,
+        holder: str | None = None,
+        ttl: float = LEASE_SECONDS,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> Iterator[Pinned]:
+        """Pin a model for as long as the context lives, by a lease that is renewed.
+
+        A renewal that fails for good is told to ``on_lost`` (in another thread)
+        when it happens, and raised as `LeaseLost` when the context ends.
+        """
+        from weightd.client.holders import own_holder
+        from weightd.client.holding import Lease
+
+        pinned = self.pin(holder or own_holder(), key, ttl=ttl)
+        lease = Lease(pinned.holder, str(key), pinned.model.generation, ttl)
+        with self._renewing(lease, on_lost):
+            yield pinned
+
+    @contextmanager
+    def hold(
+        self,
+        key: Key | str,
+        source: str | Sequence[str] | None = None,
+        *,
+        wait: float = 0.0,
+        holder: str | None = None,
+        ttl: float = LEASE_SECONDS,
+        digest: str | None = None,
+        credential: str | None = None,
+        progress: Callable[[Job], object] | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> Iterator[Hold]:
+        """Keep a model where it is for as long as the context lives, whatever becomes of weightd.
+
+        Fetches it from ``source`` on a miss, pins it by a lease as `lease` does,
+        and takes a shared lock on its directory, which the kernel keeps until
+        this process is gone too.  ``wait`` is as for `fetch`.
+
+        Raises NotResident without a source, NotTheSameDirectory, HoldUnseen, …
+        """
+        from weightd.client.holders import own_holder
+        from weightd.client.holding import Lease, Wish, held
+
+        wish = Wish(
+            str(key),
+            source,
+            holder or own_holder(),
+            ttl=ttl,
+            wait=wait,
+            digest=digest,
+            credential=credential,
+        )
+        hold = self._run(held(self._asking, self._mount, wish), progress)
+        lease = Lease(hold.holder, wish.key, hold.model.generation, ttl, held=True)
+        try:
+            with self._renewing(lease, on_lost):
+                yield hold
+        finally:
+            os.close(hold.descriptor)
+
+    @contextmanager
+    def _renewing(
+        self, lease: Lease, on_lost: Callable[[LeaseLost], object] | None
+    ) -> Iterator[None]:
+        """Renew a lease in a thread of its own, and end it with the context."""
+        from weightd.client.holding import let_go
+
+        renewal = _Renewal(self._transport, self._asking, lease, on_lost)
+        renewal.start()
+        try:
+            yield
+        finally:
+            renewal.end()
+            self._run(let_go(self._asking, lease.holder, lease.key))
+        if renewal.lost is not None:
+            raise renewal.lost
+
+    # -- The node ------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """The budget and its parts, and everybody else's."""
+        from weightd.client.records import Status
+
+        return self._run(flows.one(self._asking, Status, calls.status()))
+
+    def admission(self, bytes: int, key: Key | str | None = None) -> Verdict:
+        """What would become of an arrival of so many bytes, without doing it."""
+        from weightd.client.records import Verdict
+
+        request = calls.admission(bytes, None if key is None else str(key))
+        return self._run(flows.one(self._asking, Verdict, request))
+
+    def evictions(self, after: int | None = None) -> list[Eviction]:
+        """The journal, from the line after ``after`` on: what went, when, why, for whom."""
+        return self._run(flows.evictions(self._asking, after))
+
+    def events(self, after: int | None = None) -> Iterator[Happening]:
+        """What happens from now on, or after the number of an event; across restarts."""
+        yield from self._driver.steps(flows.happenings(self._asking, after))
+
+    def jobs(self) -> list[Job]:
+        """Every fetch under way or ended within the hour, the newest first."""
+        from weightd.client.records import Job
+
+        return self._run(flows.listed(self._asking, Job, calls.fetches(), "fetches"))
+
+    def job(self, id: str) -> Job:
+        """One fetch.  Raises UnknownFetch."""
+        from weightd.client.records import Job
+
+        return self._run(flows.one(self._asking, Job, calls.job(id)))
+
+    def cancel(self, id: str) -> None:
+        """End a fetch for everybody and give up what it brought.  Raises UnknownFetch."""
+        self._run(self._asking.nothing(calls.cancel(id)))
+
+
+class _Renewal(threading.Thread):
+    """Renews a lease; ``lost`` is why it no longer does."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        asking: Asking,
+        lease: Lease,
+        on_lost: Callable[[LeaseLost], object] | None,
+    ) -> None:
+        super().__init__(name=f"weightd lease on {lease.key}", daemon=True)
+        self._stop_renewing = threading.Event()
+        self._driver = Driver(transport, self._stop_renewing)
+        self._asking = asking
+        self._lease = lease
+        self._on_lost = on_lost
+        self.lost: LeaseLost | None = None
+
+    def run(self) -> None:
+        from weightd.client.faults import LeaseLost
+        from weightd.client.holding import renewed
+
+        try:
+            self._driver.run(renewed(self._asking, self._lease))
+        except LeaseLost as lost:
+            self.lost = lost
+            if self._on_lost is not None:
+                self._on_lost(lost)
+
+    def end(self) -> None:
+        self._stop_renewing.set()
+        self.join()

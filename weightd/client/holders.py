@@ -1,0 +1,50 @@
+"""A name for this process that no other on the node has, in whatever container either is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+HOLDER_VARIABLE: Final = "WEIGHTD_HOLDER"
+POD_VARIABLE: Final = "POD_UID"
+"""What a pod's manifest gives by the downward API (``metadata.uid``)."""
+
+_START_FIELD: Final = 19
+"""Where in /proc/PID/stat, counted after the name in brackets, the time of its start stands."""
+
+_NAMESPACE: Final = re.compile(r"pid:\[(\d+)\]")
+
+
+def own_holder(environ: Mapping[str, str] = os.environ) -> str:
+    """The name that is given, or one made of where and when this process began.
+
+    A pid alone names two processes: every container has a pid 1, on a network
+    that may be the host's too.  Its namespace tells them apart, its start those
+    that have one pid after another, and the pod or the boot what outlives
+    neither.
+    """
+    given = environ.get(HOLDER_VARIABLE)
+    if given:
+        return given
+    origin = environ.get(POD_VARIABLE) or _boot()[:13]
+    return f"{origin}:{_namespace()}.{os.getpid()}.{_started()}"
+
+
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _namespace() -> str:
+    """The number of this process's pid namespace."""
+    told = _NAMESPACE.fullmatch(os.readlink("/proc/self/ns/pid"))
+    return told[1] if told else "0"
+
+
+def _started() -> str:
+    """When this process began, in clock ticks since the boot."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        # The name may contain blanks and brackets itself.
+        return file.read().rpartition(")")[2].split()[_START_FIELD]

@@ -1,0 +1,204 @@
+"""From a wish to a model that stays: the lease that covers the start, then the kernel's hold.
+
+The order is what makes it safe.  The pin comes first, so that nothing moves the
+directory while it is opened and locked.  Then it is asked whether the path still
+names what was locked, and whether the daemon sees the lock; only then may the
+pin go, and the hold alone keeps the model for as long as a descriptor to the
+directory is open, whatever becomes of the daemon.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from weightd import errors
+from weightd.client import calls, flows
+from weightd.client.asking import LEASE_SECONDS, Asking
+from weightd.client.effects import Do, Flow, Pause, Rest
+from weightd.client.faults import HoldRefused, HoldUnseen, LeaseLost, Unreachable
+from weightd.client.fetching import fetched
+from weightd.client.mount import Mount, mismatch
+from weightd.client.records import Model, Pinned
+
+LOCK_SECONDS: Final = 10.0
+"""The daemon tries a directory's lock for an instant now and then; nobody keeps it."""
+
+SEEN_SECONDS: Final = 60.0
+"""The daemon looks at every model within seconds, or, on a busy disk, within some more."""
+
+_LOOK_AGAIN: Final = 0.05
+_LOOK_AGAIN_MAX: Final = 0.5
+
+
+class Hold(NamedTuple):
+    """A model that stays: ``descriptor`` is what keeps it, ``holder`` has the lease on it."""
+
+    model: Model
+    holder: str
+    descriptor: int
+
+    @property
+    def path(self) -> str:
+        return self.model.path
+
+
+class Lease(NamedTuple):
+    """A pin to renew; ``held`` says that a hold keeps the model besides."""
+
+    holder: str
+    key: str
+    generation: str
+    ttl: float
+    held: bool = False
+
+
+class Wish(NamedTuple):
+    """What is to be held: see `Client.hold`.  ``source`` None takes what is here."""
+
+    key: str
+    source: str | Sequence[str] | None
+    holder: str
+    ttl: float = LEASE_SECONDS
+    wait: float = 0.0
+    digest: str | None = None
+    credential: str | None = None
+
+
+def held(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
+    """Pin, lock, and see that both are true; tells each `Job` of a fetch.
+
+    The lease stands when it answers; what fails later leaves neither lock nor lease.
+    """
+    model = yield from _leased(asking, mount, wish)
+    descriptor: int | None = None
+    try:
+        descriptor = yield from _locked(model)
+        _must_still_be(model, descriptor)
+        yield from _must_be_seen(asking, wish, model)
+    except BaseException:
+        if descriptor is not None:
+            os.close(descriptor)
+        yield from let_go(asking, wish.holder, wish.key)
+        raise
+    return Hold(model, wish.holder, descriptor)
+
+
+def let_go(asking: Asking, holder: str, key: str) -> Flow[None]:
+    """End a lease.  One that has lapsed is as good, and so is one that nobody renews any more."""
+    try:
+        yield from asking.nothing(calls.unpin(holder, key))
+    except (errors.NotPinned, Unreachable):
+        return
+
+
+def renewed(asking: Asking, lease: Lease) -> Flow[None]:
+    """Renew a lease until it is to end.
+
+    Where a hold stands beside it a daemon may be away for any time; otherwise
+    only for as long as the lease lasts.  Raises LeaseLost.
+    """
+    lapses, pause = time.monotonic() + lease.ttl, lease.ttl / 3
+    renewal = calls.pin(lease.holder, lease.key, lease.ttl, lease.generation)
+    while not (yield Rest(pause)):
+        try:
+            yield from asking.nothing(renewal)
+        except errors.WeightdError as error:
+            left = lapses - time.monotonic()
+            if not error.retryable or (left <= 0 and not lease.held):
+                raise LeaseLost(lease.holder, lease.key, error) from error
+            pause = lease.ttl / 10
+        else:
+            lapses, pause = time.monotonic() + lease.ttl, lease.ttl / 3
+
+
+# -- The steps ----------------------------------------------------------------------
+
+
+def _leased(asking: Asking, mount: Mount, wish: Wish) -> Flow[Model]:
+    """The model, pinned by a lease: fetched if it is not here and a source is known."""
+    if wish.source is None:
+        pinned: Pinned = yield from flows.pin(asking, mount, wish.holder, wish.key, wish.ttl, None)
+        return pinned.model
+    wanted = calls.Wanted(
+        wish.key,
+        wish.source,
+        digest=wish.digest,
+        holder=wish.holder,
+        ttl=wish.ttl,
+        credential=wish.credential,
+    )
+    return (yield from fetched(asking, mount, wanted, wish.wait))
+
+
+def _locked(model: Model) -> Flow[int]:
+    """A descriptor to the directory, with a shared lock on it."""
+    descriptor: int = yield Do(lambda: _opened(model))
+    try:
+        until = time.monotonic() + LOCK_SECONDS
+        while not (yield Do(lambda: _lock(descriptor))):
+            if time.monotonic() > until:
+                raise HoldRefused(model.path, LOCK_SECONDS)
+            yield Pause(_LOOK_AGAIN)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _opened(model: Model) -> int:
+    try:
+        return os.open(model.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise mismatch(model, model.path, f"cannot be opened ({error.strerror})") from error
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _must_still_be(model: Model, descriptor: int) -> None:
+    """Raise NotTheSameDirectory unless the path still names what was locked."""
+    locked = os.fstat(descriptor)
+    try:
+        named = os.stat(model.path)
+    except OSError as error:
+        reason = f"cannot be looked at any more ({error.strerror})"
+        raise mismatch(model, model.path, reason) from error
+    if (locked.st_dev, locked.st_ino) != (named.st_dev, named.st_ino):
+        raise mismatch(model, model.path, "is another directory than a moment ago")
+
+
+def _must_be_seen(asking: Asking, wish: Wish, model: Model) -> Flow[None]:
+    """Wait until the daemon says that the model is held.
+
+    That another process holds it too says as much: its lock and ours are on one
+    inode, in tables that this daemon can read.  Raises HoldUnseen.
+    """
+    until, pause = time.monotonic() + SEEN_SECONDS, _LOOK_AGAIN
+    while not (yield from _is_seen(asking, wish, model)):
+        if time.monotonic() > until:
+            raise HoldUnseen(model.path, SEEN_SECONDS)
+        yield Pause(pause)
+        pause = min(2 * pause, _LOOK_AGAIN_MAX)
+
+
+def _is_seen(asking: Asking, wish: Wish, model: Model) -> Flow[bool]:
+    try:
+        told = yield from asking.document(calls.pins())
+    except errors.Forbidden:
+        # The replicas' socket lists no pins, and a renewal says it too.
+        renewal = calls.pin(wish.holder, wish.key, wish.ttl, model.generation)
+        answer = yield from asking.document(renewal)
+        return bool(answer["held"])
+    return any(
+        one["kind"] == "hold" and one["key"] == model.key and one["generation"] == model.generation
+        for one in told["pins"]
+    )
