@@ -127,6 +127,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
         "TOO_LARGE": 4,
         "BLOCKED": 5,
         "UNREACHABLE": 6,
+        "INTERRUPTED": 130,
     }
 
 

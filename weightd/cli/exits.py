@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
@@ -15,3 +17,21 @@ class Exit(IntEnum):
     TOO_LARGE = 4
     BLOCKED = 5
     UNREACHABLE = 6
+    INTERRUPTED = 130
+
+
+_BY_CODE: Final[Mapping[str, Exit]] = {
+    "invalid-key": Exit.USAGE,
+    "invalid-request": Exit.USAGE,
+    "not-resident": Exit.NOT_RESIDENT,
+    "too-large": Exit.TOO_LARGE,
+    "blocked": Exit.BLOCKED,
+    "unreachable": Exit.UNREACHABLE,
+    "socket-forbidden": Exit.UNREACHABLE,
+    "no-answer": Exit.UNREACHABLE,
+}
+
+
+def exit_of(code: str) -> Exit:
+    """The exit code for an error's code."""
+    return _BY_CODE.get(code, Exit.ERROR)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,10 +11,24 @@ from typing import Any, Final, Protocol, cast
 
 from weightd import __version__
 from weightd.cli.exits import Exit
+from weightd.cli.guard import guarded
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "serve": "run the daemon that owns a directory of models",
+        "run": "have models here and kept for as long as a command lives, and become that command",
+        "get": "print where a model is",
+        "ls": "list the models that are here",
+        "put": "put a file or a directory",
+        "fetch": "have a model here, from its origin; list and end fetches",
+        "pin": "keep a model from being evicted",
+        "unpin": "let a pin go",
+        "rm": "evict models now",
+        "status": "show the budget, who occupies it, and how the daemon is",
+        "top": "watch the node, live",
+        "pins": "show who keeps what",
+        "evictions": "show what went, when, why and for whom",
+        "completion": "print the completions for a shell",
     }
 )
 """Each command, in the module of its name beside this one, and what it does."""
@@ -46,7 +59,13 @@ class Parser(argparse.ArgumentParser):
             self.error("; ".join(self._advice(one) for one in flags or unknown))
         return arguments
 
+    def flags(self) -> list[str]:
+        """Every flag it takes."""
+        return sorted(self._option_string_actions)
+
     def _advice(self, unknown: str) -> str:
+        import difflib
+
         flag = unknown.partition("=")[0]
         near = difflib.get_close_matches(flag, list(self._option_string_actions), n=1)
         meant = f", did you mean {near[0]}?" if near else ""
@@ -65,11 +84,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog=f"weightd {chosen}", description=f"{COMMANDS[chosen]}.")
     _add_version(parser)
     command.add_arguments(parser)
-    return command.run(parser.parse_all(given[1:]))
+    own, become = _parted(given[1:]) if chosen == "run" else (given[1:], [])
+    read = parser.parse_all(own)
+    if chosen == "run":
+        read.become = become
+    return guarded(command.run, read)
+
+
+def _parted(given: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What stands before the first ``--`` and what stands after it."""
+    if "--" not in given:
+        return given, []
+    at = given.index("--")
+    return given[:at], given[at + 1 :]
 
 
 def _parser() -> Parser:
-    listing = "\n".join(f"  {name:<10}{does}" for name, does in COMMANDS.items())
+    listing = "\n".join(f"  {name:<12}{does}" for name, does in COMMANDS.items())
     parser = Parser(
         prog="weightd",
         description="A node-local cache for model weights, within a byte budget.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -11,7 +12,31 @@ def say(lines: str) -> None:
     try:
         print(lines, flush=True)
     except BrokenPipeError:
-        # What is still buffered is flushed when Python ends: that must not fail again.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        nobody_reads()
+
+
+def say_json(document: object) -> None:
+    """Print what the daemon answered, for a program to read."""
+    import json
+
+    say(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def note(line: str) -> None:
+    """Say something beside the answer."""
+    print(f"weightd: {line}", file=sys.stderr, flush=True)
+
+
+def nobody_reads() -> None:
+    """After a broken pipe: what is buffered is flushed at the end, which must not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def printable() -> None:
+    """Have no character fail to be printed: a path comes out byte by byte, the rest as it can."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            utf8 = stream.encoding.lower().replace("-", "") == "utf8"
+            stream.reconfigure(errors="surrogateescape" if utf8 else "replace")

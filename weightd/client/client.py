@@ -82,6 +82,27 @@ class Client:
         """The JSON that the daemon answers to a request of `weightd.client.calls`."""
         return self._run(self._asking.document(request))
 
+    def model_documents(self) -> list[Any]:
+        """All models as the daemon tells them."""
+        return self._run(flows.pages(self._asking, calls.models, "models"))
+
+    def eviction_documents(self, after: int | None = None) -> list[Any]:
+        """The journal as the daemon tells it."""
+        return self._run(flows.pages(self._asking, calls.evictions, "evictions", after))
+
+    def fetch_document(
+        self, wanted: calls.Wanted, wait: float, progress: Callable[[Job], object]
+    ) -> Any:
+        """What `fetch` has, as the daemon tells it."""
+        from weightd.client.fetching import fetched_document
+
+        return self._run(fetched_document(self._asking, wanted, wait), progress)
+
+    def here(self, told: Any) -> Model:
+        """A model as the daemon tells it, with its path here.  Raises NotTheSameDirectory."""
+        model: Model = self._run(flows.placed(self._mount, told))
+        return model
+
     # -- Models ------------------------------------------------------------------------
 
     def get(self, key: Key | str) -> Model | None:
@@ -209,6 +230,31 @@ class Client:
         lease = Lease(pinned.holder, str(key), pinned.model.generation, ttl)
         with self._renewing(lease, on_lost):
             yield pinned
+
+    def take_hold(
+        self,
+        key: Key | str,
+        source: str | Sequence[str] | None = None,
+        *,
+        wait: float = 0.0,
+        holder: str | None = None,
+        digest: str | None = None,
+        credential: str | None = None,
+        progress: Callable[[Job], object] | None = None,
+    ) -> Hold:
+        """Keep a model for as long as the descriptor of the hold is open, here or in a child.
+
+        As `hold`, and the lease that covered the start is gone when it answers:
+        what stands is the kernel's.  Whoever asks closes the descriptor.
+        """
+        from weightd.client.holders import own_holder
+        from weightd.client.holding import Wish, held, let_go
+
+        name = holder or own_holder()
+        wish = Wish(str(key), source, name, wait=wait, digest=digest, credential=credential)
+        hold = self._run(held(self._asking, self._mount, wish), progress)
+        self._run(let_go(self._asking, name, wish.key))
+        return hold
 
     @contextmanager
     def hold(

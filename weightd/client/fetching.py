@@ -29,7 +29,13 @@ _AGAIN: Final = 2.0
 
 
 def fetched(asking: Asking, mount: Mount, wanted: calls.Wanted, wait: float) -> Flow[Model]:
-    """The model, pinned for the holder; tells each `Job` as it goes.
+    """The model, pinned for the holder; tells each `Job` as it goes."""
+    told = yield from fetched_document(asking, wanted, wait)
+    return (yield from mount.placed(read(Model, told)))
+
+
+def fetched_document(asking: Asking, wanted: calls.Wanted, wait: float) -> Flow[Any]:
+    """The same as the daemon tells it.
 
     For ``wait`` seconds what passes by itself is asked for again: no room, an
     origin that fails, a job of another source.
@@ -47,7 +53,7 @@ def fetched(asking: Asking, mount: Mount, wanted: calls.Wanted, wait: float) -> 
             yield Pause(pause)
         else:
             if told is not None:
-                return (yield from mount.placed(read(Model, told)))
+                return told
 
 
 def _passes_in(error: errors.WeightdError) -> float | None:

@@ -1,0 +1,92 @@
+"""How far a fetch is, on stderr: a bar on a terminal, a line now and then otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from weightd.cli.output import note
+from weightd.cli.terminal import Status, is_utf8
+from weightd.cli.words import progress
+from weightd.client.records import Job
+from weightd.units import format_bytes
+
+LINE_SECONDS: Final = 30.0
+"""How often a line is written where nobody watches."""
+
+DRAW_SECONDS: Final = 0.1
+_BAR: Final = 24
+
+
+class Following:
+    """Shows jobs of one key; leaving it by Ctrl-C says that the fetch goes on."""
+
+    def __init__(self, key: str, *, quiet: bool = False) -> None:
+        self._key = key
+        self._quiet = quiet
+        self._status = Status()
+        self._job: Job | None = None
+        self._said = ("", float("-inf"))
+        self._drawn = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._status.clear()
+        if isinstance(error, KeyboardInterrupt) and self._job is not None and not self._job.ended:
+            note(
+                f"the fetch of {self._key} goes on without you; end it with: "
+                f"weightd fetch --cancel {self._job.id}"
+            )
+
+    def show(self, job: Job) -> None:
+        """A job as it is now."""
+        self._job = job
+        now = time.monotonic()
+        if self._quiet:
+            return
+        if self._status.width is None:
+            self._line(job, now)
+        elif job.ended or now - self._drawn >= DRAW_SECONDS:
+            self._drawn = now
+            self._status.show(f"{self._key}  {told(job, bar_of(job, is_utf8(sys.stderr)))}")
+
+    def _line(self, job: Job, now: float) -> None:
+        state, at = self._said
+        if job.state != state or now - at >= LINE_SECONDS:
+            self._said = (job.state, now)
+            note(f"{self._key}: {told(job)}")
+
+
+def told(job: Job, bar: str = "") -> str:
+    """A job in a line."""
+    if job.state == "downloading":
+        how = progress(job.bytes_done, job.bytes_total, job.rate, job.eta)
+        return f"{bar}  {how}" if bar else f"downloading, {how}"
+    if job.state == "done":
+        return f"done, {format_bytes(job.bytes_done)}"
+    waiting = {"queued": "waiting for its turn", "waiting": "waiting for room"}
+    return f"{waiting.get(job.state, job.state)}, from {job.source}"
+
+
+def bar_of(job: Job, utf8: bool) -> str:
+    return bar(job.bytes_done, job.bytes_total, utf8)
+
+
+def bar(done: int, whole: int | None, utf8: bool, size: int = _BAR) -> str:
+    """How much of something is done, as a bar of so many characters.
+
+    >>> bar(50, 100, False, 10)
+    '[#####     ]'
+    """
+    full = 0 if not whole else min(size, size * done // whole)
+    mark = "█" if utf8 else "#"
+    return f"[{mark * full}{' ' * (size - full)}]"

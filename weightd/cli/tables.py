@@ -1,0 +1,85 @@
+"""Tables that fit the terminal: what is least needed goes first, then what is longest is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+GAP = "  "
+_LEAST = 12
+
+
+class Column(NamedTuple):
+    """``rank`` says how early it is left out on a narrow terminal, 0 never.
+
+    A ``pliant`` column is cut where its text is longer than there is room.
+    """
+
+    title: str
+    right: bool = False
+    rank: int = 0
+    pliant: bool = False
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The lines of a table, its titles first; with no ``width`` nothing is left out or cut."""
+    kept = [at for at, one in enumerate(columns) if one.rank < 9 or any(row[at] for row in rows)]
+    wide = {at: _widest(at, columns, rows) for at in kept}
+    if width is not None:
+        _leave_out(columns, wide, width)
+        _cut(columns, wide, width)
+    titles = [one.title for one in columns]
+    return [_line(columns, wide, row) for row in (titles, *rows)]
+
+
+def _widest(at: int, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    return max(len(columns[at].title), *(len(row[at]) for row in rows), 0)
+
+
+def _total(wide: dict[int, int]) -> int:
+    return sum(wide.values()) + len(GAP) * (len(wide) - 1)
+
+
+def _leave_out(columns: Sequence[Column], wide: dict[int, int], width: int) -> None:
+    """Leave out columns, those of the highest rank first, until the rest fit or may be cut."""
+
+    def least() -> int:
+        spare = (max(0, size - _LEAST * 2) for at, size in wide.items() if columns[at].pliant)
+        return _total(wide) - sum(spare)
+
+    for at in sorted(wide, key=lambda at: -columns[at].rank):
+        if least() <= width or columns[at].rank == 0:
+            return
+        del wide[at]
+
+
+def _cut(columns: Sequence[Column], wide: dict[int, int], width: int) -> None:
+    """Narrow the widest of the pliant columns, a character at a time."""
+    pliant = [at for at in wide if columns[at].pliant]
+    while _total(wide) > width:
+        widest = max(pliant, key=lambda at: wide[at], default=None)
+        if widest is None or wide[widest] <= _LEAST:
+            return
+        wide[widest] -= 1
+
+
+def _line(columns: Sequence[Column], wide: dict[int, int], row: Sequence[str]) -> str:
+    cells = []
+    for at, size in wide.items():
+        text = shortened(row[at], size)
+        cells.append(text.rjust(size) if columns[at].right else text.ljust(size))
+    return GAP.join(cells).rstrip()
+
+
+def shortened(text: str, size: int) -> str:
+    """The text, or its two ends where it is too long: names of models differ at both.
+
+    >>> shortened("meta-llama/Llama-3.1-70B", 13)
+    'meta-l….1-70B'
+    """
+    if len(text) <= size:
+        return text
+    if size < 3:
+        return text[:size]
+    head = size // 2
+    return f"{text[:head]}…{text[len(text) - (size - 1 - head) :]}"
