@@ -19,6 +19,8 @@ KEY_SEGMENTS_MAX: Final = 6
 FILE_PATH_BYTES_MAX: Final = 1024
 FILE_SEGMENT_BYTES_MAX: Final = 255
 FILE_DEPTH_MAX: Final = 32
+FILES_MAX: Final = 10_000
+"""Several times what the largest published models have; each costs a descriptor to evict."""
 
 # ``\Z`` and fullmatch, never ``$``: a trailing newline is not part of a name.
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)

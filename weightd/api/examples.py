@@ -29,6 +29,7 @@ EXAMPLES: Final[dict[type[WeightdError], WeightdError]] = {
         errors.NotPinned("vllm-7f9c:1", _KEY),
         errors.GenerationGone(_KEY, _DIGEST),
         errors.UnknownFile(_KEY, "weights.bin"),
+        errors.UnknownUpload("0f1e2d3c4b5a69788796a5b4c3d2e1f0"),
         errors.UnknownFetch("5f0c9a1e7b3d2846"),
         faults.WrongMethod("POST", ("GET", "HEAD")),
         errors.Stalled("The request's body", 60.0),

@@ -47,8 +47,8 @@ async def delete_pin(request: Request) -> Response:
 
 def peer_uid(request: Request) -> int | None:
     """The user that the kernel saw connect to the replica door; None at the admin's."""
-    uid: int | None = request.scope["extensions"][CONNECTION]["uid"]
-    return uid
+    connection = request.scope["extensions"][CONNECTION]
+    return connection["owner"][0] if connection["replica"] else None
 
 
 @contextmanager

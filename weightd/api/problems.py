@@ -33,6 +33,7 @@ TABLE: Final[dict[type[WeightdError], Kind]] = {
     errors.GenerationGone: Kind(404, wire.GenerationGoneProblem),
     errors.UnknownFile: Kind(404, wire.UnknownFileProblem),
     errors.UnknownFetch: Kind(404, wire.UnknownFetchProblem),
+    errors.UnknownUpload: Kind(404, wire.UnknownUploadProblem),
     faults.WrongMethod: Kind(405, wire.MethodNotAllowedProblem),
     errors.Stalled: Kind(408, wire.StalledProblem),
     errors.Pinned: Kind(409, wire.PinnedProblem),

@@ -39,8 +39,9 @@ CONNECTION: Final = "weightd.connection"
 """The ASGI extension of this server.
 
 ``gone`` is an event that is set once the connection is lost; ``abort`` closes it
-at once, without waiting for a peer to take what it was sent; ``uid`` is the user
-behind it as the kernel saw it connect, None where nobody asks.
+at once, without waiting for a peer to take what it was sent; ``owner`` is the user
+and group behind it as the kernel saw it connect, None behind no unix socket;
+``replica`` says whether it is at that door.
 """
 
 _PEER: Final = struct.Struct("3i")
@@ -60,7 +61,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._connections = connections
         self._door = door
-        self._uid: int | None = None
+        self._owner: tuple[int, int] | None = None
         self._untaken = 0
         self._resumed = False
         self._gone = asyncio.Event()
@@ -74,8 +75,8 @@ class EdgeProtocol(HttpToolsProtocol):
         if not self._connections.enter(self, admin=self._door == "admin"):
             self._turn_away()
             return
-        if self._door == "replica":
-            self._uid = _peer_uid(transport)
+        if self._door in ("admin", "replica"):
+            self._owner = _peer(transport)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -118,7 +119,12 @@ class EdgeProtocol(HttpToolsProtocol):
         self._head = None
         # The task that answers has been made and not yet begun.
         self.scope["extensions"] = {
-            CONNECTION: {"gone": self._gone, "abort": self.transport.abort, "uid": self._uid}
+            CONNECTION: {
+                "gone": self._gone,
+                "abort": self.transport.abort,
+                "owner": self._owner,
+                "replica": self._door == "replica",
+            }
         }
 
     def on_message_complete(self) -> None:
@@ -205,11 +211,13 @@ class EdgeProtocol(HttpToolsProtocol):
         return False
 
 
-def _peer_uid(transport: asyncio.Transport) -> int:
+def _peer(transport: asyncio.Transport) -> tuple[int, int] | None:
     found: socket.socket = transport.get_extra_info("socket")
+    if found.family != socket.AF_UNIX:
+        return None
     credentials = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    uid: int = _PEER.unpack(credentials)[1]
-    return uid
+    _, uid, gid = _PEER.unpack(credentials)
+    return uid, gid
 
 
 def _told(error: httptools.HttpParserError, head: bytes) -> WeightdError:

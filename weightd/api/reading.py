@@ -86,10 +86,12 @@ def settle(first: Callable[[], First], second: Callable[[], Second]) -> tuple[Fi
     return cast(tuple[First, Second], tuple(found))
 
 
-async def read_json(request: Request, shape: type[Query], idle_timeout: float) -> Query:
+async def read_json(
+    request: Request, shape: type[Query], idle_timeout: float, *, most: int = JSON_BYTES_MAX
+) -> Query:
     """The JSON body.  Raises InvalidRequest naming all that is unknown, missing or bad."""
     refuse_encoded(request)
-    body = await _whole_body(request, idle_timeout)
+    body = await _whole_body(request, idle_timeout, most)
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
@@ -250,16 +252,16 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
-async def _whole_body(request: Request, idle_timeout: float) -> bytes:
+async def _whole_body(request: Request, idle_timeout: float, most: int) -> bytes:
     """A small body, whole, within the timeout.  Raises InvalidRequest, Stalled, IncompleteBody."""
     try:
         async with asyncio.timeout(idle_timeout):
-            return await _received(request)
+            return await _received(request, most)
     except TimeoutError:
         raise Stalled("The request's body", idle_timeout) from None
 
 
-async def _received(request: Request) -> bytes:
+async def _received(request: Request, most: int) -> bytes:
     body = bytearray()
     more = True
     while more:
@@ -268,6 +270,6 @@ async def _received(request: Request) -> bytes:
             raise IncompleteBody(len(body), None)
         body += message.get("body", b"")
         more = message.get("more_body", False)
-        if len(body) > JSON_BYTES_MAX:
-            raise InvalidRequest("body", f"it is longer than {JSON_BYTES_MAX} bytes")
+        if len(body) > most:
+            raise InvalidRequest("body", f"it is longer than {most} bytes")
     return bytes(body)

@@ -14,9 +14,22 @@ from weightd import __version__
 from weightd.api.problems import document, holder_figures
 from weightd.api.reading import prefers_text
 from weightd.cache.fetching.terms import FetchView
-from weightd.cache.records import Event, PinOutcome, PinView, Record, Snapshot, Verdict
+from weightd.cache.records import Event, PinOutcome, PinView, Record, Snapshot, UploadView, Verdict
 from weightd.model import Eviction
 from weightd.wire.times import rfc3339, rfc3339_or_none
+
+
+def upload_words(view: UploadView) -> dict[str, object]:
+    return {
+        "id": view.id,
+        "key": str(view.key),
+        "path": str(view.path),
+        "relative_path": view.relative_path,
+        "bytes": view.bytes,
+        "written": view.written,
+        "created_at": rfc3339(view.created_at),
+        "expires_at": rfc3339(view.expires_at),
+    }
 
 
 def json_answer(

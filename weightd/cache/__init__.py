@@ -27,14 +27,18 @@ from weightd.cache.records import (
     Snapshot,
     Source,
     State,
+    UploadView,
     Verdict,
     Victim,
 )
+from weightd.cache.uploads import Owner
+from weightd.store import Announced
 
 __all__ = [
     "ENDED",
     "EVENT_TYPES",
     "FETCH_RESULTS",
+    "Announced",
     "Body",
     "Clock",
     "Contents",
@@ -46,6 +50,7 @@ __all__ = [
     "FilesystemFigures",
     "HistogramFigures",
     "Options",
+    "Owner",
     "PinOutcome",
     "PinView",
     "PutOutcome",
@@ -55,6 +60,7 @@ __all__ = [
     "Source",
     "State",
     "SteadyClock",
+    "UploadView",
     "Verdict",
     "Victim",
     "WeightCache",

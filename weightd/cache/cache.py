@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, ParamSpec, TypeVar
 
@@ -37,6 +37,7 @@ from weightd.cache.records import (
     Record,
     Snapshot,
     State,
+    UploadView,
     Verdict,
 )
 from weightd.cache.snapshot import take_snapshot
@@ -44,6 +45,7 @@ from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed, ended
 from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
+from weightd.cache.uploads import Owner, Uploads
 from weightd.cache.workers import Workers
 from weightd.errors import (
     Draining,
@@ -56,7 +58,7 @@ from weightd.errors import (
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import POLICIES, Ledger
 from weightd.model import Digest, Eviction, Key
-from weightd.store import HistoryDatabase, PinDatabase, ScanReport, SeizeRefused, Store
+from weightd.store import Announced, HistoryDatabase, PinDatabase, ScanReport, SeizeRefused, Store
 
 P = ParamSpec("P")
 D = TypeVar("D", PinDatabase, HistoryDatabase)
@@ -107,6 +109,7 @@ class WeightCache:
         self._arrivals = Arrivals(
             self._context, self._admission, self._evictions, self._checks, self._publications
         )
+        self.uploads = Uploads(self._context, self._admission, self._evictions, self._publications)
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -177,6 +180,7 @@ class WeightCache:
             self._admission,
             self._trimming,
             self._fetching,
+            self.uploads,
         )
         self._upkeep.start()
 
@@ -250,6 +254,7 @@ class WeightCache:
             self._upkeep.stop()
         if self._accepting is not None:
             self._accepting.cancel()
+        await self.uploads.close()
         await self._context.tasks.finish()
         if self._memory is not None:
             try:
@@ -350,6 +355,16 @@ class WeightCache:
         """
         self._must_take_new()
         return await self.fetching.fetch(key, terms)
+
+    async def begin_upload(
+        self, key: Key, files: Sequence[Announced], owner: Owner, *, wait: float, trusted: bool
+    ) -> UploadView:
+        """Promise room for files that ``owner`` writes himself; see `Uploads.begin`.
+
+        Also raises Draining.
+        """
+        self._must_take_new()
+        return await self.uploads.begin(key, files, owner, wait=wait, trusted=trusted)
 
     @property
     def fetching(self) -> Fetching:

@@ -92,6 +92,20 @@ class PutOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadView:
+    """An upload under way; ``path`` is the directory to fill, ``written`` what was seen in it."""
+
+    id: str
+    key: Key
+    path: Path
+    relative_path: str
+    bytes: int
+    written: int
+    created_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class PinOutcome:
     """``created`` is False when the holder had the pin already and renewed it."""
 

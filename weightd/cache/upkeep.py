@@ -16,6 +16,7 @@ from weightd.cache.pinning import Pins
 from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed
 from weightd.cache.trimming import Trimming
+from weightd.cache.uploads import Uploads
 from weightd.errors import IoError
 from weightd.model import Eviction, GenerationId
 from weightd.store import HistoryDatabase, NoSpace, Recency
@@ -107,6 +108,7 @@ class Upkeep:
         admission: Admission,
         trimming: Trimming,
         fetching: Fetching,
+        uploads: Uploads,
     ) -> None:
         self._context = context
         self._evictions = evictions
@@ -117,6 +119,7 @@ class Upkeep:
         self._admission = admission
         self._trimming = trimming
         self._fetching = fetching
+        self._uploads = uploads
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -132,6 +135,7 @@ class Upkeep:
             "hurry": partial(_every, options.hurry_interval, self._hurry),
             "trim": partial(_every, options.trim_interval, self._trimming.trim, at_once=True),
             "fetches": partial(_every, options.trim_interval, self._fetching.tidy, at_once=True),
+            "uploads": partial(_every, options.upload_interval, self._uploads.tidy),
             "forget": partial(_every, options.trim_interval, self._pins.forget_again),
             "mark": partial(_every, options.trim_interval, self._evictions.mark_again),
             "let damaged go": partial(

@@ -12,7 +12,14 @@ different built-in exceptions so that no ``except`` clause takes one for another
 
 from weightd.errors.base import HolderFigures, RootUnusable, WeightdError
 from weightd.errors.conflict import Busy, Exists, InUse, Pinned
-from weightd.errors.missing import GenerationGone, NotPinned, NotResident, UnknownFetch, UnknownFile
+from weightd.errors.missing import (
+    GenerationGone,
+    NotPinned,
+    NotResident,
+    UnknownFetch,
+    UnknownFile,
+    UnknownUpload,
+)
 from weightd.errors.origin import OriginChanged, OriginFailed, OriginTimeout
 from weightd.errors.request import DigestMismatch, InvalidArchive, InvalidKey, InvalidRequest
 from weightd.errors.room import Blocked, BlockedReason, DiskFull, TooLarge
@@ -58,5 +65,6 @@ __all__ = [
     "TooMany",
     "UnknownFetch",
     "UnknownFile",
+    "UnknownUpload",
     "WeightdError",
 ]

@@ -57,6 +57,21 @@ class UnknownFile(WeightdError, KeyError):
 
 
 @dataclass(eq=False)
+class UnknownUpload(WeightdError, KeyError):
+    """``upload`` is the id that was asked for."""
+
+    upload: str
+    code: ClassVar[str] = "unknown-upload"
+
+    @property
+    def detail(self) -> str:
+        return (
+            f"There is no upload {self.upload!r}: it expired, was given up, or ended with the "
+            "daemon. Begin it anew."
+        )
+
+
+@dataclass(eq=False)
 class UnknownFetch(WeightdError, KeyError):
     """``job`` is the id that was asked for."""
 

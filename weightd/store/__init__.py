@@ -26,10 +26,12 @@ from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
+from weightd.store.takeover import Announced
 
 __all__ = [
     "BUFFER_BYTES",
     "AlreadyPublished",
+    "Announced",
     "Claim",
     "Damage",
     "Damaged",

@@ -30,7 +30,8 @@ class Content:
         """Bytes of blocks that the arrival has on the disk, as it was told of them."""
         self._changing = threading.Lock()
         self._progress: Progress | None = None
-        self._made: set[str] = set()
+        self.directories: set[str] = set()
+        """Those that are there, as paths below."""
         with ExitStack() as undo:
             self._generation = os.open(id, tree.DIRECTORY_FLAGS, dir_fd=root.incoming)
             undo.callback(os.close, self._generation)
@@ -63,10 +64,20 @@ class Content:
         with self._changing:
             self.blocks += size
 
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those on its way; what is there stays.  By one thread at a time."""
+        if not path or path in self.directories:
+            return
+        parent, _, name = path.rpartition("/")
+        self.make_directory(parent)
+        with tree.opened_below(self.descriptor, parent) as directory:
+            os.mkdir(name, _FILLING_MODE, dir_fd=directory)
+        self.directories.add(path)
+
     def create(self, path: str) -> int:
         """Create the file and the directories on its way; what somebody put there is an error."""
         with self._changing:
-            self._make_directory(path.rpartition("/")[0])
+            self.make_directory(path.rpartition("/")[0])
         return tree.open_below(self.descriptor, path, tree.CREATE_FLAGS)
 
     def reopen(self, path: str) -> int:
@@ -83,7 +94,7 @@ class Content:
         """Give the file ``name`` in the directory ``source`` one more name, at ``path``."""
         parent, _, last = path.rpartition("/")
         with self._changing:
-            self._make_directory(parent)
+            self.make_directory(parent)
         with tree.opened_below(self.descriptor, parent) as directory:
             os.link(name, last, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
             return os.stat(last, dir_fd=directory, follow_symlinks=False)
@@ -135,20 +146,11 @@ class Content:
         """Bring the arrival's own names to stable storage, and what its progress says."""
         if self._progress is not None:
             self._progress.flush()
-        for path in ("", *self._made):
+        for path in ("", *self.directories):
             with tree.opened_below(self.descriptor, path) as directory:
                 os.fsync(directory)
         os.fsync(self._generation)
         os.fsync(self.root.incoming)
-
-    def _make_directory(self, path: str) -> None:
-        if not path or path in self._made:
-            return
-        parent, _, name = path.rpartition("/")
-        self._make_directory(parent)
-        with tree.opened_below(self.descriptor, parent) as directory:
-            os.mkdir(name, _FILLING_MODE, dir_fd=directory)
-        self._made.add(path)
 
     def _tidy(self) -> None:
         """Take away a manifest: the publication that wrote it did not come to its end."""
@@ -164,6 +166,6 @@ class Content:
         with os.scandir(directory) as entries:
             below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         for name in below:
-            self._made.add(path + name)
+            self.directories.add(path + name)
             with tree.opened(name, directory) as child:
                 self._open_up(child, f"{path}{name}/")

@@ -9,17 +9,20 @@ time uses it, but for its parts, see `store.part`; nothing settles it while a
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from weightd.errors import DigestMismatch, InvalidRequest, IoError
 from weightd.model import FileEntry, GenerationId, Key, file_path_fault
-from weightd.store import arrival, layout
+from weightd.store import arrival, layout, takeover
 from weightd.store.archive import TarReader
 from weightd.store.arrival import Parked
 from weightd.store.content import Content
-from weightd.store.faults import NoSpace, from_os, reported
+from weightd.store.faults import NoSpace, from_os, reading, reported
 from weightd.store.layout import Doomed
 from weightd.store.link import Linker
 from weightd.store.manifest_file import Stamp
@@ -28,7 +31,10 @@ from weightd.store.part import Part
 from weightd.store.pour import Pour
 from weightd.store.root import Root
 from weightd.store.source import Claim, Source, Wrote, untold
+from weightd.store.takeover import Announced
 from weightd.store.unlink import remove_small
+
+_path = attrgetter("path")
 
 ABORT_AT_ONCE_BYTES: Final = 64 << 20
 """What an abort unlinks by itself; more is left in ``doomed/`` for the background."""
@@ -167,6 +173,38 @@ class Ingest:
         self._root.reach("ingest.linked")
         self._received(entry, stamp)
         return entry
+
+    def announce(self, files: Sequence[Announced]) -> None:
+        """Take the names of files that are to come.  Raises InvalidRequest."""
+        for file in files:
+            self._take(file.path)
+
+    def open_to(self, uid: int, gid: int, files: Sequence[Announced]) -> Path:
+        """Let a user write these files himself, and nothing else; where to.
+
+        Raises NoSpace, IoError.
+        """
+        with reported(f"opening of {layout.INCOMING}/{self.id}"):
+            takeover.open_to(self._root, self._here(), uid, gid, files)
+        return self._root.path / layout.INCOMING / self.id / self.key.last_segment
+
+    def measure(self) -> int:
+        """The bytes of blocks that are on the disk by now, whoever wrote them.  Raises IoError."""
+        content = self._here()
+        with reading(f"look at {layout.INCOMING}/{self.id}"):
+            occupied = takeover.occupied(content, self._root.block)
+        content.counted(occupied - content.blocks)
+        return occupied
+
+    def take_over(self, files: Sequence[Announced], *, trusted: bool) -> tuple[FileEntry, ...]:
+        """Make what the user wrote ours, verified and on stable storage.
+
+        What is ``trusted`` is not read: it has the hashes that were announced.
+        Raises InvalidRequest, InUse, DigestMismatch, NoSpace or IoError; he may go on then.
+        """
+        for entry, stamp in takeover.take_over(self._root, self._here(), self.key, files, trusted):
+            self._received(entry, stamp)
+        return tuple(sorted((written.entry for written in self.written.values()), key=_path))
 
     def remove(self, path: str, *, wrote: Wrote) -> None:
         """Take away what an earlier run left of a file, which is none of this ingest's yet.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from weightd.model import FILES_MAX
 from weightd.store import descriptors
-
-FILES_MAX: Final = 10_000
-"""Several times what the largest published models have; each costs a descriptor to evict."""
 
 NAME_BYTES_MAX: Final = 16 << 20
 """Bounds what the names of one model cost in memory and in its manifest."""

@@ -96,3 +96,10 @@ class ScatteredWriteBack(_Range):
             self._filling.clear()
         for offset, end in left if self._offered else ():
             self._range(offset, end - offset, _WRITE)
+
+
+def begin(descriptor: int, size: int) -> None:
+    """Have a whole file written back, and wait for nothing.  Raises OSError for a failing disk."""
+    whole = ScatteredWriteBack(descriptor)
+    whole.wrote(0, size)
+    whole.rest()

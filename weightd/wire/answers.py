@@ -275,6 +275,35 @@ class FetchList(BaseModel, json_schema_extra={"examples": [{"fetches": [_JOB]}]}
     fetches: list[FetchShape]
 
 
+_UPLOAD = {
+    "id": "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "key": "org/my-model@v1",
+    "path": "/var/cache/weightd/incoming/0f1e2d3c4b5a69788796a5b4c3d2e1f0/my-model",
+    "relative_path": "incoming/0f1e2d3c4b5a69788796a5b4c3d2e1f0/my-model",
+    "bytes": 140_000_000_000,
+    "written": 0,
+    "created_at": "2026-03-01T12:00:00.000Z",
+    "expires_at": "2026-03-01T13:00:00.000Z",
+}
+
+
+class UploadShape(BaseModel, json_schema_extra={"examples": [_UPLOAD]}):
+    """A directory that its writer fills himself, with room promised for what he announced."""
+
+    id: str
+    key: Named
+    path: str = Field(description="The directory to write the files in.")
+    relative_path: str = Field(description="The same, below the root.")
+    bytes: Size = Field(description="What was announced.")
+    written: Size = Field(description="Bytes of blocks that were seen in it, a moment ago.")
+    created_at: datetime
+    expires_at: datetime = Field(description="When it ends unless it grows.")
+
+
+class UploadList(BaseModel, json_schema_extra={"examples": [{"uploads": [_UPLOAD]}]}):
+    uploads: list[UploadShape]
+
+
 class EventShape(BaseModel, json_schema_extra={"examples": [{"type": "heartbeat"}]}):
     """One line of the stream; more fields come with the type."""
 

@@ -100,6 +100,12 @@ class UnknownFetchProblem(Problem):
     job: str
 
 
+class UnknownUploadProblem(Problem):
+    title_text: ClassVar[str] = "There is no such upload"
+    code: Literal["unknown-upload"]
+    upload: str
+
+
 class MethodNotAllowedProblem(Problem):
     title_text: ClassVar[str] = "The route does not take that method"
     code: Literal["method-not-allowed"]

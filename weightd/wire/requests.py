@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from weightd.model import FILES_MAX
 from weightd.wire.fields import (
     LIMIT_DEFAULT,
     Bytes,
@@ -130,4 +131,46 @@ class FetchRequest(Request):
     )
     credential: CredentialName | None = Field(
         None, description="Which of the daemon's `credentials` the origin is shown."
+    )
+
+
+class UploadQuery(Request):
+    wait: WaitSeconds = Field(0.0, description="Seconds to wait for room while blocked.")
+
+
+class AnnouncedFile(Request):
+    """A file that the writer is about to write."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    path: FilePath
+    bytes: JsonBytes
+    sha256: Sha256 | None = Field(None, description="What it must hash to.")
+
+
+class UploadRequest(Request):
+    """Files that a writer on this node writes himself."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "key": "org/my-model@v1",
+                    "files": [
+                        {"path": "config.json", "bytes": 663},
+                        {"path": "model.safetensors", "bytes": 140_000_000_000},
+                    ],
+                }
+            ]
+        },
+    )
+
+    key: KeyText
+    files: list[AnnouncedFile] = Field(min_length=1, max_length=FILES_MAX)
+    trusted: bool = Field(
+        False,
+        description="Take the hashes as they are announced, of every file, without reading them.",
     )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Final
 
 from weightd.cache.context import Context
 from weightd.errors import DigestMismatch, OriginFailed
-from weightd.model import Digest, FileEntry, GenerationId, content_digest, file_path_fault
+from weightd.model import (
+    FILES_MAX,
+    Digest,
+    FileEntry,
+    GenerationId,
+    content_digest,
+    file_path_fault,
+)
 from weightd.origins.contract import Listing, RemoteFile
-
-FILES_MAX: Final = 10_000
-"""As many files as any model may have."""
 
 
 @dataclass(frozen=True, slots=True)
