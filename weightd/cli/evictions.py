@@ -47,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
-        journal = client.eviction_documents()
-    # 0 is all, as a slice has it.
-    last = journal[-arguments.last :]
+        last = client.evictions_told(arguments.last)
     if arguments.json:
         say_json({"evictions": last})
     else:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weightd.cli.exits import Exit
 from weightd.cli.output import note, say, say_json
-from weightd.cli.reaching import add_common, add_wait, client_of, read_holder, read_ttl, told_here
+from weightd.cli.reaching import add_common, add_wait, client_of, read_holder, read_ttl
 from weightd.cli.tables import Column
 
 if TYPE_CHECKING:
-    from weightd.client import Client
+    from weightd.cli.reaching import Caller
 
 COLUMNS: Final = (
     Column("ID"),
@@ -75,9 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _fetch(client, arguments)
 
 
-def _fetch(client: Client, arguments: argparse.Namespace) -> int:
+def _fetch(client: Caller, arguments: argparse.Namespace) -> int:
     from weightd.cli.following import Following
     from weightd.client.calls import Wanted, fetch
+    from weightd.client.fetching import fetched_document
 
     wanted = Wanted(
         arguments.key,
@@ -91,8 +92,9 @@ def _fetch(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.detach:
         return _told(client.document(fetch(wanted, 0.0)), arguments)
     with Following(arguments.key, quiet=arguments.quiet) as following:
-        told = client.fetch_document(wanted, arguments.wait, following.show)
-        told = told_here(client, told)
+        flow = fetched_document(client.asking, wanted, arguments.wait)
+        told = client.run(flow, following.show)
+        told = client.told_here(told)
     if arguments.json:
         say_json(told)
     else:
@@ -109,7 +111,7 @@ def _told(told: Any, arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _list(client: Client, arguments: argparse.Namespace) -> int:
+def _list(client: Caller, arguments: argparse.Namespace) -> int:
     from weightd.cli.printing import say_table
     from weightd.client.calls import fetches
     from weightd.client.records import Job, read
@@ -132,7 +134,7 @@ def row(job: Any, problem: Any, now: float) -> tuple[str, ...]:
     return (job.id, job.key, state, how, ago(job.created_at, now), job.source)
 
 
-def _cancel(client: Client, arguments: argparse.Namespace) -> int:
+def _cancel(client: Caller, arguments: argparse.Namespace) -> int:
     client.cancel(arguments.cancel)
     if arguments.json:
         say_json({"cancelled": arguments.cancel})

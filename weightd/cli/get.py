@@ -6,7 +6,7 @@ import argparse
 
 from weightd.cli.exits import Exit
 from weightd.cli.output import say, say_json
-from weightd.cli.reaching import add_common, add_key, client_of, told_here
+from weightd.cli.reaching import add_common, add_key, client_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             from weightd.client.calls import get
 
-            say_json(told_here(client, client.document(get(arguments.key))))
+            say_json(client.told_here(client.document(get(arguments.key))))
         else:
             say(client.path(arguments.key))
     return Exit.OK

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
-        models = ordered(matching(client.model_documents(), arguments.patterns), arguments.sort)
+        models = ordered(matching(client.models_told(), arguments.patterns), arguments.sort)
     if arguments.json:
         say_json({"models": models})
     elif arguments.quiet:

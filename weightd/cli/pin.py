@@ -7,7 +7,7 @@ import os
 
 from weightd.cli.exits import Exit
 from weightd.cli.output import say, say_json
-from weightd.cli.reaching import add_common, add_key, client_of, read_holder, read_ttl, told_here
+from weightd.cli.reaching import add_common, add_key, client_of, read_holder, read_ttl
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     request = pin(holder_of(arguments), arguments.key, arguments.ttl, arguments.generation)
     with client_of(arguments) as client:
         told = client.document(request)
-        told = told_here(client, told)
+        told = client.told_here(told)
     if arguments.json:
         say_json(told)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from weightd.cli.exits import Exit
 from weightd.cli.output import say, say_json
-from weightd.cli.reaching import add_common, add_key, add_wait, client_of, told_here
+from weightd.cli.reaching import add_common, add_key, add_wait, client_of
 from weightd.client.effects import Body
 
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         shown = body if arguments.quiet or arguments.json else _shown(arguments.key, body)
         told = client.document(put(arguments.key, shown, terms))
-        told = told_here(client, told)
+        told = client.told_here(told)
     if arguments.json:
         say_json(told)
     else:

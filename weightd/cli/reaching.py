@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from weightd.client import Client
+from weightd.client import Client, calls, flows
+from weightd.client.effects import Request
+
+EVICTIONS_MAX: Final = 1000
+"""How many lines of the journal one answer has."""
 
 
 def add_common(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
@@ -39,14 +43,32 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def told_here(client: Client, told: Any) -> Any:
-    """A record as the daemon tells it, with its paths as they are here."""
-    here = client.here(told)
-    return told | {"path": here.path, "file": here.file}
+class Caller(Client):
+    """A client that has what the daemon tells as it tells it, for ``--json`` and for tables."""
+
+    def document(self, request: Request) -> Any:
+        """The JSON of an answer."""
+        return self.run(self.asking.document(request))
+
+    def models_told(self) -> list[Any]:
+        """All models."""
+        return self.run(flows.pages(self.asking, calls.models, "models"))
+
+    def evictions_told(self, last: int) -> list[Any]:
+        """The last so many lines of the journal; 0 is all."""
+        if not 0 < last <= EVICTIONS_MAX:
+            return self.run(flows.pages(self.asking, calls.evictions, "evictions", 0))[-last:]
+        found: list[Any] = self.document(calls.evictions(last))["evictions"]
+        return found
+
+    def told_here(self, told: Any) -> Any:
+        """A record with its paths as they are here.  Raises NotTheSameDirectory."""
+        here = self.run(flows.placed(self.mount, told))
+        return told | {"path": here.path, "file": here.file}
 
 
-def client_of(arguments: argparse.Namespace) -> Client:
-    return Client(arguments.socket)
+def client_of(arguments: argparse.Namespace) -> Caller:
+    return Caller(arguments.socket)
 
 
 def read_by(name: str) -> Callable[[str], float]:

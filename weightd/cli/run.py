@@ -100,14 +100,13 @@ def _held(arguments: argparse.Namespace, parts: Sequence[Part]) -> dict[str, Hol
 
 def _hold(client: Client, arguments: argparse.Namespace, part: Part) -> Hold:
     from weightd.cli.following import Following
-    from weightd.client.holders import own_holder
 
     with Following(part.key, quiet=arguments.quiet) as following:
         return client.take_hold(
             part.key,
             part.sources or None,
             wait=arguments.wait,
-            holder=arguments.holder or own_holder(),
+            holder=arguments.holder,
             digest=None if part.alias else arguments.digest,
             credential=arguments.credential,
             progress=following.show,

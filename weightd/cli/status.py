@@ -13,7 +13,7 @@ from weightd.cli.output import say, say_json
 from weightd.cli.reaching import add_common, client_of
 
 if TYPE_CHECKING:
-    from weightd.client import Client
+    from weightd.cli.reaching import Caller
 
 BAR_MAX: Final = 72
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def pins_of(client: Client) -> list[Any] | None:
+def pins_of(client: Caller) -> list[Any] | None:
     """Every pin, hold and use; None at a door that does not tell them."""
     from weightd.client.calls import pins
     from weightd.errors import Forbidden

@@ -17,7 +17,7 @@ from weightd.cli.output import say, say_json
 from weightd.cli.reaching import add_common, client_of, read_by
 
 if TYPE_CHECKING:
-    from weightd.client import Client
+    from weightd.cli.reaching import Caller
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 """The other screen, without a cursor."""
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def look(client: Client) -> dict[str, Any]:
+def look(client: Caller) -> dict[str, Any]:
     """All that is shown, of about one instant."""
     from weightd.cli.status import pins_of
     from weightd.client.calls import fetches, status
@@ -62,11 +62,11 @@ def look(client: Client) -> dict[str, Any]:
         "status": client.document(status()),
         "fetches": client.document(fetches())["fetches"],
         "pins": pins_of(client),
-        "models": client.model_documents(),
+        "models": client.models_told(),
     }
 
 
-def watch(client: Client, every: float) -> None:
+def watch(client: Caller, every: float) -> None:
     """Draw again and again until it is quit; a daemon that is away is said and waited for."""
     with _screen() as keys:
         while True:
@@ -80,7 +80,7 @@ def watch(client: Client, every: float) -> None:
                 return
 
 
-def _shown(client: Client, size: os.terminal_size) -> list[str]:
+def _shown(client: Caller, size: os.terminal_size) -> list[str]:
     from weightd.client.faults import Unreachable
 
     try:

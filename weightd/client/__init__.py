@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weightd.client.asynchronous import AsyncClient
     from weightd.client.client import Client
 
-__all__ = ["Client"]
+__all__ = ["AsyncClient", "Client"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,6 @@ def __getattr__(name: str) -> Any:
 
     if name == "Client":
         return import_module("weightd.client.client").Client
+    if name == "AsyncClient":
+        return import_module("weightd.client.asynchronous").AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

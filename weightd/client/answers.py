@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from weightd.client.effects import Answer
+from weightd.client import doors
+from weightd.client.effects import Answer, Stale
 from weightd.client.http1 import AnswerReader, BrokenAnswer, Data, End, Head, NeedData
 
-LINE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""No line of a stream is longer; a job's is some kilobytes."""
+BODY_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than the daemon answers of anything but a file's content, which is read from the disk."""
 
 
 class Incoming:
@@ -41,6 +42,10 @@ class Incoming:
     def _take(self, event: Head | Data | End) -> None:
         if isinstance(event, Data):
             self._body += event.bytes
+            if len(self._body) > BODY_BYTES_MAX:
+                raise BrokenAnswer(
+                    f"what is to be read of the answer exceeds {BODY_BYTES_MAX} bytes"
+                )
         elif isinstance(event, End):
             self.ended, self.reusable = True, event.reusable
         elif event.status < 200:
@@ -48,19 +53,55 @@ class Incoming:
         else:
             self.head = event
 
-    def answer(self) -> Answer | None:
-        """The whole answer, None before it has come."""
-        if not self.ended or self.head is None:
-            return None
+    @property
+    def answering(self) -> bool:
+        """Whether the body is asked for, or is not wanted any more."""
+        return self.wanted or self.ended
+
+    @property
+    def has_line(self) -> bool:
+        """Whether `line` has something to say."""
+        return self.ended or (not self._is_refusal and b"\n" in self._body)
+
+    def answer(self) -> Answer:
+        """The answer, which has ended."""
+        assert self.head is not None, "the answer has not begun"
         return Answer(self.head.status, self.head.headers, bytes(self._body))
 
-    def line(self) -> bytes | None:
-        """The next whole line, None before one has come.  Raises BrokenAnswer."""
+    def line(self) -> bytes | Answer | None:
+        """The next line of an answer; None at its end, and all of it when it is a refusal."""
+        if self._is_refusal:
+            return self.answer()
         stop = self._body.find(b"\n")
-        if stop >= 0:
-            line = bytes(self._body[:stop])
-            del self._body[: stop + 1]
-            return line
-        if len(self._body) > LINE_BYTES_MAX:
-            raise BrokenAnswer(f"a line of the stream is longer than {LINE_BYTES_MAX} bytes")
-        return None
+        if stop < 0:
+            return None
+        line = bytes(self._body[:stop])
+        del self._body[: stop + 1]
+        return line
+
+    @property
+    def _is_refusal(self) -> bool:
+        return self.head is not None and self.head.status >= 400
+
+
+class Pending:
+    """A connection and what has come of the answer to the request that is under way on it.
+
+    ``kept`` says that it was used before.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.kept = False
+        self.incoming = Incoming("GET")
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection takes another request."""
+        return self.incoming.ended and self.incoming.reusable
+
+    def failure(self, error: Exception) -> Exception:
+        """What to raise when the connection broke."""
+        if self.kept and not self.incoming.begun:
+            return Stale()
+        return doors.broken(self.place, error)

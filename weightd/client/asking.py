@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from weightd.client.effects import Answer, Exchange, Flow, Pause, Request
+from weightd.client import doors
+from weightd.client.effects import Answer, Begin, Close, Flow, Pause, Request, Settle, Stale
 
 if TYPE_CHECKING:
     from weightd.errors import WeightdError
@@ -89,8 +90,26 @@ class Asking:
 
 
 def _exchange(request: Request) -> Flow[Answer]:
-    answer: Answer = yield Exchange(request)
-    return answer
+    """Send a request and have its answer, on a connection that may have been used before.
+
+    The daemon may have closed that one while it was idle: nothing of the request
+    was read then, so it is sent once more.
+    """
+    try:
+        return (yield from _exchange_on(request, fresh=False))
+    except Stale:
+        return (yield from _exchange_on(request, fresh=True))
+
+
+def _exchange_on(request: Request, fresh: bool) -> Flow[Answer]:
+    pending = yield Begin(request, fresh)
+    try:
+        answer: Answer | None = yield Settle(pending, request.patience)
+        if answer is None:
+            raise doors.silent(pending.place, request.patience)
+        return answer
+    finally:
+        yield Close(pending)
 
 
 class _Refusals:

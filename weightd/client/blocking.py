@@ -11,20 +11,20 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar, cast
 
 from weightd.client import doors
-from weightd.client.answers import Incoming
+from weightd.client.answers import Incoming, Pending
 from weightd.client.effects import (
     Answer,
     Begin,
     Close,
     Do,
     Effect,
-    Exchange,
     Flow,
     NextLine,
     Pause,
     Request,
     Rest,
     Settle,
+    Stopped,
     Tell,
 )
 from weightd.client.http1 import BrokenAnswer, rendered
@@ -34,20 +34,19 @@ T = TypeVar("T")
 READ_BYTES: Final = 256 * 1024
 IDLE_CONNECTIONS: Final = 4
 
-_LOST: Final = (OSError, BrokenAnswer)
+LOST: Final = (OSError, BrokenAnswer)
 
 
 class Silent(Exception):
     """Nothing came in time."""
 
 
-class Connection:
-    """One connection, and the request that is under way on it."""
+class Connection(Pending):
+    """One connection, whose thread waits for what comes."""
 
     def __init__(self, peer: socket.socket, place: str) -> None:
+        super().__init__(place)
         self._peer = peer
-        self.place = place
-        self.incoming = Incoming("GET")
 
     def close(self) -> None:
         self._peer.close()
@@ -62,10 +61,10 @@ class Connection:
         self._peer.sendall(rendered(request))
         if request.body is None:
             return
-        self._receive_until(lambda incoming: incoming.wanted or incoming.ended, request.patience)
+        self._receive_until(lambda incoming: incoming.answering, request.patience)
         try:
             for piece in request.body.pieces():
-                if self.incoming.ended or self.readable(0.0):
+                if self.incoming.ended or self._readable(0.0):
                     # An answer before the body's end is a refusal: what follows is not read.
                     return
                 self._peer.sendall(piece)
@@ -73,36 +72,28 @@ class Connection:
             # Why it was refused may still be there to read.
             return
 
-    def readable(self, seconds: float) -> bool:
-        """Whether something came, or the peer closed, within so many seconds."""
-        poll = select.poll()
-        poll.register(self._peer, select.POLLIN)
-        return bool(poll.poll(max(0.0, seconds) * 1000))
-
     def answer(self, patience: float) -> Answer:
         """The whole answer.  Raises OSError, BrokenAnswer and Silent."""
         self._receive_until(lambda incoming: incoming.ended, patience)
-        return cast(Answer, self.incoming.answer())
+        return self.incoming.answer()
 
     def line(self, patience: float) -> bytes | Answer | None:
         """See `NextLine`.  Raises OSError, BrokenAnswer and Silent."""
-        self._receive_until(lambda incoming: incoming.head is not None, patience)
-        head = self.incoming.head
-        if head is not None and head.status >= 400:
-            return self.answer(patience)
-        while (line := self.incoming.line()) is None and not self.incoming.ended:
-            self._receive(patience)
-        return line
+        self._receive_until(lambda incoming: incoming.has_line, patience)
+        return self.incoming.line()
 
     def _receive_until(self, came: Callable[[Incoming], bool], patience: float) -> None:
         until = time.monotonic() + patience
         while not came(self.incoming):
-            self._receive(until - time.monotonic())
+            if not self._readable(until - time.monotonic()):
+                raise Silent
+            self.incoming.receive(self._peer.recv(READ_BYTES))
 
-    def _receive(self, seconds: float) -> None:
-        if not self.readable(seconds):
-            raise Silent
-        self.incoming.receive(self._peer.recv(READ_BYTES))
+    def _readable(self, seconds: float) -> bool:
+        """Whether something came, or the peer closed, within so many seconds."""
+        poll = select.poll()
+        poll.register(self._peer, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
 class Transport:
@@ -117,24 +108,33 @@ class Transport:
         while self._idle:
             self._idle.pop().close()
 
-    def exchange(self, request: Request) -> Answer:
-        """See `Exchange`."""
-        kept = self._kept()
-        if kept is not None:
-            try:
-                return self._asked(kept, request)
-            except _LOST as error:
-                if kept.incoming.begun:
-                    raise doors.broken(kept.place, error) from error
-                # The daemon closed it while it was idle, and read nothing of this.
-        fresh = self.connect()
+    def begin(self, effect: Begin) -> Connection:
+        """See `Begin`."""
+        connection = (None if effect.fresh else self._kept()) or self._connect()
+        sent = False
         try:
-            return self._asked(fresh, request)
-        except _LOST as error:
-            raise doors.broken(fresh.place, error) from error
+            connection.send(effect.request)
+            sent = True
+        except (Silent, TimeoutError):
+            raise doors.silent(connection.place, effect.request.patience) from None
+        except LOST as error:
+            raise connection.failure(error) from error
+        finally:
+            if not sent:
+                connection.close()
+        return connection
 
-    def connect(self) -> Connection:
-        """A new connection to the first place where somebody listens.  Raises Unreachable."""
+    def end(self, effect: Close) -> None:
+        """See `Close`."""
+        connection: Connection = effect.pending
+        if connection.reusable and len(self._idle) < IDLE_CONNECTIONS:
+            connection.kept = True
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _connect(self) -> Connection:
+        """A connection to the first place where somebody listens.  Raises Unreachable."""
         failed = []
         for place in self._places:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -146,21 +146,6 @@ class Transport:
             else:
                 return Connection(peer, place)
         raise doors.unreachable(failed)
-
-    def _asked(self, connection: Connection, request: Request) -> Answer:
-        whole = False
-        try:
-            connection.send(request)
-            answer = connection.answer(request.patience)
-            whole = connection.incoming.reusable
-        except (Silent, TimeoutError):
-            raise doors.silent(connection.place, request.patience) from None
-        finally:
-            if whole and len(self._idle) < IDLE_CONNECTIONS:
-                self._idle.append(connection)
-            else:
-                connection.close()
-        return answer
 
     def _kept(self) -> Connection | None:
         """A connection that was used before, unless this process was forked from its owner."""
@@ -176,14 +161,12 @@ class Driver:
     """Runs flows over a transport.  ``stop`` ends the rests of those that run beside others."""
 
     def __init__(self, transport: Transport, stop: threading.Event | None = None) -> None:
-        self._transport = transport
         self._stop = stop or threading.Event()
         self._doers: dict[type, Callable[[Any], Any]] = {
-            Exchange: lambda effect: transport.exchange(effect.request),
-            Begin: self._begin,
+            Begin: transport.begin,
             Settle: _settle,
             NextLine: _next_line,
-            Close: lambda effect: effect.pending.close(),
+            Close: transport.end,
             Pause: lambda effect: time.sleep(effect.seconds),
             Rest: lambda effect: self._stop.wait(effect.seconds),
             Do: lambda effect: effect.act(),
@@ -211,40 +194,35 @@ class Driver:
                 effect: Effect = flow.send(reply) if failure is None else flow.throw(failure)
             except StopIteration as ended:
                 return cast(T, ended.value)
+            except Stopped:
+                raise GeneratorExit from None
             reply, failure = None, None
             try:
                 if isinstance(effect, Tell):
                     yield effect.what
                 else:
                     reply = self._doers[type(effect)](effect)
+            except GeneratorExit:
+                failure = Stopped()
             except BaseException as raised:  # noqa: BLE001 - it is the flow's to handle
                 failure = raised
 
-    def _begin(self, effect: Begin) -> Connection:
-        connection = self._transport.connect()
-        try:
-            connection.send(effect.request)
-        except _LOST as error:
-            connection.close()
-            raise doors.broken(connection.place, error) from error
-        return connection
-
 
 def _settle(effect: Settle) -> Answer | None:
-    connection = cast(Connection, effect.pending)
+    connection: Connection = effect.pending
     try:
         return connection.answer(effect.seconds)
     except (Silent, TimeoutError):
         return None
-    except _LOST as error:
-        raise doors.broken(connection.place, error) from error
+    except LOST as error:
+        raise connection.failure(error) from error
 
 
 def _next_line(effect: NextLine) -> bytes | Answer | None:
-    connection = cast(Connection, effect.pending)
+    connection: Connection = effect.pending
     try:
         return connection.line(effect.seconds)
     except (Silent, TimeoutError):
         raise doors.silent(connection.place, effect.seconds) from None
-    except _LOST as error:
-        raise doors.broken(connection.place, error) from error
+    except LOST as error:
+        raise connection.failure(error) from error

@@ -13,7 +13,7 @@ from weightd.client import calls, flows
 from weightd.client.asking import LEASE_SECONDS, PATIENCE, Asking
 from weightd.client.blocking import Driver, Transport
 from weightd.client.doors import places_of
-from weightd.client.effects import Flow, Request
+from weightd.client.effects import Flow
 from weightd.client.mount import Mount
 
 if TYPE_CHECKING:
@@ -57,8 +57,10 @@ class Client:
     ) -> None:
         self._transport = Transport(places_of(socket))
         self._driver = Driver(self._transport)
-        self._asking = Asking(patience, expected)
-        self._mount = Mount(root)
+        self.asking = Asking(patience, expected)
+        """How it asks, for flows that are run here."""
+        self.mount = Mount(root)
+        """Where the daemon's root is, for the same."""
 
     def close(self) -> None:
         """Close the connections that are kept; a later call opens new ones."""
@@ -75,52 +77,28 @@ class Client:
     ) -> None:
         self.close()
 
-    def _run(self, flow: Flow[T], tell: Callable[[Any], object] | None = None) -> T:
+    def run(self, flow: Flow[T], tell: Callable[[Any], object] | None = None) -> T:
+        """Do what `weightd.client.flows` and its like describe; what it tells goes to ``tell``."""
         return self._driver.run(flow, tell)
-
-    def document(self, request: Request) -> Any:
-        """The JSON that the daemon answers to a request of `weightd.client.calls`."""
-        return self._run(self._asking.document(request))
-
-    def model_documents(self) -> list[Any]:
-        """All models as the daemon tells them."""
-        return self._run(flows.pages(self._asking, calls.models, "models"))
-
-    def eviction_documents(self, after: int | None = None) -> list[Any]:
-        """The journal as the daemon tells it."""
-        return self._run(flows.pages(self._asking, calls.evictions, "evictions", after))
-
-    def fetch_document(
-        self, wanted: calls.Wanted, wait: float, progress: Callable[[Job], object]
-    ) -> Any:
-        """What `fetch` has, as the daemon tells it."""
-        from weightd.client.fetching import fetched_document
-
-        return self._run(fetched_document(self._asking, wanted, wait), progress)
-
-    def here(self, told: Any) -> Model:
-        """A model as the daemon tells it, with its path here.  Raises NotTheSameDirectory."""
-        model: Model = self._run(flows.placed(self._mount, told))
-        return model
 
     # -- Models ------------------------------------------------------------------------
 
     def get(self, key: Key | str) -> Model | None:
         """Look a model up, which counts and makes it the last used; None on a miss."""
-        model: Model | None = self._run(flows.get(self._asking, self._mount, str(key)))
+        model: Model | None = self.run(flows.get(self.asking, self.mount, str(key)))
         return model
 
     def path(self, key: Key | str) -> str:
         """Where a model is, and nothing else about it.  Raises NotResident."""
-        return self._run(flows.path(self._asking, self._mount, str(key)))
+        return self.run(flows.path(self.asking, self.mount, str(key)))
 
     def peek(self, key: Key | str) -> bool:
         """Whether a model is here; neither counts nor touches."""
-        return self._run(flows.peek(self._asking, str(key)))
+        return self.run(flows.peek(self.asking, str(key)))
 
     def models(self) -> list[Model]:
         """All models, without their files, in the order of their keys."""
-        return self._run(flows.models(self._asking, self._mount))
+        return self.run(flows.models(self.asking, self.mount))
 
     def put(
         self,
@@ -142,16 +120,13 @@ class Client:
 
         Raises TooLarge, Blocked, DiskFull, Exists, DigestMismatch, Unsendable, …
         """
-        from weightd.client.packing import packed
-
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
-        body, terms = packed(source, terms)
-        model: Model = self._run(flows.put(self._asking, self._mount, str(key), body, terms))
+        model: Model = self.run(flows.put(self.asking, self.mount, str(key), source, terms))
         return model
 
     def delete(self, key: Key | str) -> None:
         """Evict a model now.  Raises NotResident, Pinned and InUse."""
-        self._run(self._asking.nothing(calls.delete(str(key))))
+        self.run(self.asking.nothing(calls.delete(str(key))))
 
     def fetch(
         self,
@@ -178,7 +153,7 @@ class Client:
         from weightd.client.fetching import fetched
 
         wanted = calls.Wanted(str(key), source, digest, holder, ttl, revalidate, credential)
-        return self._run(fetched(self._asking, self._mount, wanted, wait), progress)
+        return self.run(fetched(self.asking, self.mount, wanted, wait), progress)
 
     # -- Pins and holds ------------------------------------------------------------------
 
@@ -191,23 +166,23 @@ class Client:
         generation: str | None = None,
     ) -> Pinned:
         """Pin a model, or renew the pin that ``holder`` has.  Raises NotResident, …"""
-        flow = flows.pin(self._asking, self._mount, holder, str(key), ttl, generation)
-        pinned: Pinned = self._run(flow)
+        flow = flows.pin(self.asking, self.mount, holder, str(key), ttl, generation)
+        pinned: Pinned = self.run(flow)
         return pinned
 
     def unpin(self, holder: str, key: Key | str) -> None:
         """Let a pin go.  Raises NotPinned."""
-        self._run(self._asking.nothing(calls.unpin(holder, str(key))))
+        self.run(self.asking.nothing(calls.unpin(holder, str(key))))
 
     def pins(self) -> list[Pin]:
         """Every pin, hold and use that is seen."""
         from weightd.client.records import Pin
 
-        return self._run(flows.listed(self._asking, Pin, calls.pins(), "pins"))
+        return self.run(flows.listed(self.asking, Pin, calls.pins(), "pins"))
 
     def accept_loss(self) -> None:
         """After the record of pins was lost: have weightd evict again."""
-        self._run(self._asking.nothing(calls.accept_loss()))
+        self.run(self.asking.nothing(calls.accept_loss()))
 
     @contextmanager
     def lease(
@@ -223,11 +198,10 @@ class Client:
         A renewal that fails for good is told to ``on_lost`` (in another thread)
         when it happens, and raised as `LeaseLost` when the context ends.
         """
-        from weightd.client.holders import own_holder
-        from weightd.client.holding import Lease
+        from weightd.client.holding import leased
 
-        pinned = self.pin(holder or own_holder(), key, ttl=ttl)
-        lease = Lease(pinned.holder, str(key), pinned.model.generation, ttl)
+        flow = leased(self.asking, self.mount, holder, str(key), ttl)
+        pinned, lease = self.run(flow)
         with self._renewing(lease, on_lost):
             yield pinned
 
@@ -247,14 +221,10 @@ class Client:
         As `hold`, and the lease that covered the start is gone when it answers:
         what stands is the kernel's.  Whoever asks closes the descriptor.
         """
-        from weightd.client.holders import own_holder
-        from weightd.client.holding import Wish, held, let_go
+        from weightd.client.holding import Wish, taken
 
-        name = holder or own_holder()
-        wish = Wish(str(key), source, name, wait=wait, digest=digest, credential=credential)
-        hold = self._run(held(self._asking, self._mount, wish), progress)
-        self._run(let_go(self._asking, name, wish.key))
-        return hold
+        wish = Wish(str(key), source, holder, LEASE_SECONDS, wait, digest, credential)
+        return self.run(taken(self.asking, self.mount, wish), progress)
 
     @contextmanager
     def hold(
@@ -278,22 +248,12 @@ class Client:
 
         Raises NotResident without a source, NotTheSameDirectory, HoldUnseen, …
         """
-        from weightd.client.holders import own_holder
-        from weightd.client.holding import Lease, Wish, held
+        from weightd.client.holding import Wish, held
 
-        wish = Wish(
-            str(key),
-            source,
-            holder or own_holder(),
-            ttl=ttl,
-            wait=wait,
-            digest=digest,
-            credential=credential,
-        )
-        hold = self._run(held(self._asking, self._mount, wish), progress)
-        lease = Lease(hold.holder, wish.key, hold.model.generation, ttl, held=True)
+        wish = Wish(str(key), source, holder, ttl, wait, digest, credential)
+        hold = self.run(held(self.asking, self.mount, wish), progress)
         try:
-            with self._renewing(lease, on_lost):
+            with self._renewing(hold.lease, on_lost):
                 yield hold
         finally:
             os.close(hold.descriptor)
@@ -305,13 +265,13 @@ class Client:
         """Renew a lease in a thread of its own, and end it with the context."""
         from weightd.client.holding import let_go
 
-        renewal = _Renewal(self._transport, self._asking, lease, on_lost)
+        renewal = _Renewal(self._transport, self.asking, lease, on_lost)
         renewal.start()
         try:
             yield
         finally:
             renewal.end()
-            self._run(let_go(self._asking, lease.holder, lease.key))
+            self.run(let_go(self.asking, lease.holder, lease.key))
         if renewal.lost is not None:
             raise renewal.lost
 
@@ -321,38 +281,38 @@ class Client:
         """The budget and its parts, and everybody else's."""
         from weightd.client.records import Status
 
-        return self._run(flows.one(self._asking, Status, calls.status()))
+        return self.run(flows.one(self.asking, Status, calls.status()))
 
     def admission(self, bytes: int, key: Key | str | None = None) -> Verdict:
         """What would become of an arrival of so many bytes, without doing it."""
         from weightd.client.records import Verdict
 
         request = calls.admission(bytes, None if key is None else str(key))
-        return self._run(flows.one(self._asking, Verdict, request))
+        return self.run(flows.one(self.asking, Verdict, request))
 
-    def evictions(self, after: int | None = None) -> list[Eviction]:
-        """The journal, from the line after ``after`` on: what went, when, why, for whom."""
-        return self._run(flows.evictions(self._asking, after))
+    def evictions(self, after: int = 0) -> list[Eviction]:
+        """The journal, from the line after number ``after`` on: what went, when, why, for whom."""
+        return self.run(flows.evictions(self.asking, after))
 
     def events(self, after: int | None = None) -> Iterator[Happening]:
         """What happens from now on, or after the number of an event; across restarts."""
-        yield from self._driver.steps(flows.happenings(self._asking, after))
+        yield from self._driver.steps(flows.happenings(self.asking, after))
 
     def jobs(self) -> list[Job]:
         """Every fetch under way or ended within the hour, the newest first."""
         from weightd.client.records import Job
 
-        return self._run(flows.listed(self._asking, Job, calls.fetches(), "fetches"))
+        return self.run(flows.listed(self.asking, Job, calls.fetches(), "fetches"))
 
     def job(self, id: str) -> Job:
         """One fetch.  Raises UnknownFetch."""
         from weightd.client.records import Job
 
-        return self._run(flows.one(self._asking, Job, calls.job(id)))
+        return self.run(flows.one(self.asking, Job, calls.job(id)))
 
     def cancel(self, id: str) -> None:
         """End a fetch for everybody and give up what it brought.  Raises UnknownFetch."""
-        self._run(self._asking.nothing(calls.cancel(id)))
+        self.run(self.asking.nothing(calls.cancel(id)))
 
 
 class _Renewal(threading.Thread):

@@ -21,6 +21,18 @@ Flow: TypeAlias = "Generator[Effect, Any, T]"
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+class Stale(Exception):
+    """A connection that was used before broke, and nothing of this request was answered."""
+
+
+class Stopped(BaseException):
+    """Whoever followed what a flow tells has left: the flow cleans up and raises it again.
+
+    In place of GeneratorExit, after which a generator may not ask for anything,
+    not even for its connection to be closed.
+    """
+
+
 class Body(NamedTuple):
     """Bytes to send: ``pieces`` gives them from the start each time, ``length`` says how many.
 
@@ -48,22 +60,25 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Exchange(NamedTuple):
-    """Send a request and answer its `Answer`.  Raises Unreachable, NoAnswer and Unsendable."""
-
-    request: Request
-
-
 class Begin(NamedTuple):
-    """Send a request on a connection of its own and answer a `Pending` to ask about it."""
+    """Send a request, and answer what to ask about it: a connection until it is closed.
+
+    Where it need not be ``fresh`` the connection may be one that was used before,
+    which the daemon may have closed meanwhile: that raises `Stale`.  Raises
+    Unreachable, NoAnswer, and Unsendable for the body.
+    """
 
     request: Request
+    fresh: bool = True
 
 
 class Settle(NamedTuple):
-    """Answer the `Answer` to what was begun, or None when none has begun within ``seconds``."""
+    """Answer the whole `Answer` to what was begun, or None when it took ``seconds`` and more.
 
-    pending: object
+    Raises Unreachable, and `Stale` as `Begin` does.
+    """
+
+    pending: Any
     seconds: float
 
 
@@ -74,14 +89,14 @@ class NextLine(NamedTuple):
     an `Answer`.
     """
 
-    pending: object
+    pending: Any
     seconds: float
 
 
 class Close(NamedTuple):
-    """Close the connection of what was begun."""
+    """Be done with what was begun: its connection is closed, or kept for another request."""
 
-    pending: object
+    pending: Any
 
 
 class Pause(NamedTuple):
@@ -108,5 +123,5 @@ class Tell(NamedTuple):
     what: object
 
 
-Effect: TypeAlias = Exchange | Begin | Settle | NextLine | Close | Pause | Rest | Do | Tell
+Effect: TypeAlias = Begin | Settle | NextLine | Close | Pause | Rest | Do | Tell
 """Something to do; an error that it raises is thrown into the flow."""

@@ -12,10 +12,10 @@ import time
 from typing import Any, Final
 
 from weightd import errors
-from weightd.client import calls, flows
+from weightd.client import calls, doors, flows
 from weightd.client.asking import Asking, parsed
 from weightd.client.effects import Answer, Begin, Close, Flow, Pause, Request, Settle
-from weightd.client.faults import NoAnswer, Refused, Unreachable
+from weightd.client.faults import Refused, Unreachable
 from weightd.client.mount import Mount
 from weightd.client.problems import error_from
 from weightd.client.records import Job, Model, read
@@ -86,7 +86,7 @@ def _watched(asking: Asking, request: Request) -> Flow[Answer]:
         answer: Answer | None = yield Settle(pending, _AT_ONCE)
         while answer is None:
             if time.monotonic() > until:
-                raise NoAnswer("the socket", request.patience)
+                raise doors.silent(pending.place, request.patience)
             job = yield from _under_way(asking, request)
             if job is not None:
                 yield from _followed(asking, job)

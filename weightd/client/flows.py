@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from weightd.client import calls
 from weightd.client.asking import Asking, parsed
-from weightd.client.effects import Begin, Body, Close, Flow, NextLine, Request, Tell
+from weightd.client.effects import Begin, Close, Do, Flow, NextLine, Request, Tell
 from weightd.client.mount import Mount
 
 # Records, and the errors behind them, take as long to import as all else: a command that asks for
@@ -52,9 +53,18 @@ def placed(mount: Mount, told: Any) -> Flow[Any]:
     return (yield from mount.placed(read(Model, told)))
 
 
-def put(asking: Asking, mount: Mount, key: str, body: Body, terms: calls.PutTerms) -> Flow[Any]:
+def put(
+    asking: Asking,
+    mount: Mount,
+    key: str,
+    source: str | os.PathLike[str] | bytes,
+    terms: calls.PutTerms,
+) -> Flow[Any]:
     """The model as it is here now."""
-    told = yield from asking.document(calls.put(key, body, terms))
+    from weightd.client.packing import packed
+
+    body, agreed = yield Do(lambda: packed(source, terms))
+    told = yield from asking.document(calls.put(key, body, agreed))
     return (yield from placed(mount, told))
 
 
@@ -87,7 +97,7 @@ def listed(asking: Asking, shape: Callable[..., T], request: Request, name: str)
 def pages(
     asking: Asking, request: Callable[[int, Any], Request], name: str, after: Any = None
 ) -> Flow[list[Any]]:
-    """All pages of a list, as documents."""
+    """All pages of a list, from the one after ``after`` on, as documents."""
     found: list[Any] = []
     while True:
         told = yield from asking.document(request(PAGE, after))
@@ -105,8 +115,8 @@ def models(asking: Asking, mount: Mount) -> Flow[list[Any]]:
     return [mount.relocated(read(Model, one)) for one in told]
 
 
-def evictions(asking: Asking, after: int | None) -> Flow[list[Any]]:
-    """The journal, from the oldest line on."""
+def evictions(asking: Asking, after: int) -> Flow[list[Any]]:
+    """The journal after a line, the oldest first."""
     from weightd.client.records import Eviction, read
 
     told = yield from pages(asking, calls.evictions, "evictions", after)

@@ -13,6 +13,7 @@ import fcntl
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from weightd import errors
@@ -21,6 +22,7 @@ from weightd.client.asking import LEASE_SECONDS, Asking
 from weightd.client.effects import Do, Flow, Pause, Rest
 from weightd.client.faults import HoldRefused, HoldUnseen, LeaseLost, Unreachable
 from weightd.client.fetching import fetched
+from weightd.client.holders import own_holder
 from weightd.client.mount import Mount, mismatch
 from weightd.client.records import Model, Pinned
 
@@ -34,18 +36,6 @@ _LOOK_AGAIN: Final = 0.05
 _LOOK_AGAIN_MAX: Final = 0.5
 
 
-class Hold(NamedTuple):
-    """A model that stays: ``descriptor`` is what keeps it, ``holder`` has the lease on it."""
-
-    model: Model
-    holder: str
-    descriptor: int
-
-    @property
-    def path(self) -> str:
-        return self.model.path
-
-
 class Lease(NamedTuple):
     """A pin to renew; ``held`` says that a hold keeps the model besides."""
 
@@ -56,12 +46,28 @@ class Lease(NamedTuple):
     held: bool = False
 
 
+class Hold(NamedTuple):
+    """A model that stays for as long as ``descriptor`` is open; ``lease`` is beside it."""
+
+    model: Model
+    holder: str
+    descriptor: int
+    lease: Lease
+
+    @property
+    def path(self) -> str:
+        return self.model.path
+
+
 class Wish(NamedTuple):
-    """What is to be held: see `Client.hold`.  ``source`` None takes what is here."""
+    """What is to be held: see `Client.hold`.
+
+    ``source`` None takes what is here, ``holder`` None the name of this process.
+    """
 
     key: str
-    source: str | Sequence[str] | None
-    holder: str
+    source: str | Sequence[str] | None = None
+    holder: str | None = None
     ttl: float = LEASE_SECONDS
     wait: float = 0.0
     digest: str | None = None
@@ -73,18 +79,36 @@ def held(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
 
     The lease stands when it answers; what fails later leaves neither lock nor lease.
     """
-    model = yield from _leased(asking, mount, wish)
+    holder = wish.holder or (yield Do(own_holder))
+    model = yield from _leased(asking, mount, wish, holder)
+    lease = Lease(holder, wish.key, model.generation, wish.ttl, held=True)
     descriptor: int | None = None
     try:
         descriptor = yield from _locked(model)
-        _must_still_be(model, descriptor)
-        yield from _must_be_seen(asking, wish, model)
+        yield Do(partial(_must_still_be, model, descriptor))
+        yield from _must_be_seen(asking, lease, model)
     except BaseException:
         if descriptor is not None:
             os.close(descriptor)
-        yield from let_go(asking, wish.holder, wish.key)
+        yield from let_go(asking, holder, wish.key)
         raise
-    return Hold(model, wish.holder, descriptor)
+    return Hold(model, holder, descriptor, lease)
+
+
+def taken(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
+    """The same without the lease: what stands is the kernel's."""
+    hold = yield from held(asking, mount, wish)
+    yield from let_go(asking, hold.holder, wish.key)
+    return hold
+
+
+def leased(
+    asking: Asking, mount: Mount, holder: str | None, key: str, ttl: float
+) -> Flow[tuple[Pinned, Lease]]:
+    """A pin that is to be renewed."""
+    name = holder or (yield Do(own_holder))
+    pinned: Pinned = yield from flows.pin(asking, mount, name, key, ttl, None)
+    return pinned, Lease(name, key, pinned.model.generation, ttl)
 
 
 def let_go(asking: Asking, holder: str, key: str) -> Flow[None]:
@@ -118,16 +142,16 @@ def renewed(asking: Asking, lease: Lease) -> Flow[None]:
 # -- The steps ----------------------------------------------------------------------
 
 
-def _leased(asking: Asking, mount: Mount, wish: Wish) -> Flow[Model]:
+def _leased(asking: Asking, mount: Mount, wish: Wish, holder: str) -> Flow[Model]:
     """The model, pinned by a lease: fetched if it is not here and a source is known."""
     if wish.source is None:
-        pinned: Pinned = yield from flows.pin(asking, mount, wish.holder, wish.key, wish.ttl, None)
+        pinned: Pinned = yield from flows.pin(asking, mount, holder, wish.key, wish.ttl, None)
         return pinned.model
     wanted = calls.Wanted(
         wish.key,
         wish.source,
         digest=wish.digest,
-        holder=wish.holder,
+        holder=holder,
         ttl=wish.ttl,
         credential=wish.credential,
     )
@@ -136,17 +160,20 @@ def _leased(asking: Asking, mount: Mount, wish: Wish) -> Flow[Model]:
 
 def _locked(model: Model) -> Flow[int]:
     """A descriptor to the directory, with a shared lock on it."""
-    descriptor: int = yield Do(lambda: _opened(model))
+    opened: list[int] = []
     try:
+        # Not by its answer: whoever is interrupted meanwhile does not get that.
+        yield Do(lambda: opened.append(_opened(model)))
         until = time.monotonic() + LOCK_SECONDS
-        while not (yield Do(lambda: _lock(descriptor))):
+        while not (yield Do(lambda: _lock(opened[0]))):
             if time.monotonic() > until:
                 raise HoldRefused(model.path, LOCK_SECONDS)
             yield Pause(_LOOK_AGAIN)
     except BaseException:
-        os.close(descriptor)
+        for descriptor in opened:
+            os.close(descriptor)
         raise
-    return descriptor
+    return opened[0]
 
 
 def _opened(model: Model) -> int:
@@ -176,26 +203,26 @@ def _must_still_be(model: Model, descriptor: int) -> None:
         raise mismatch(model, model.path, "is another directory than a moment ago")
 
 
-def _must_be_seen(asking: Asking, wish: Wish, model: Model) -> Flow[None]:
+def _must_be_seen(asking: Asking, lease: Lease, model: Model) -> Flow[None]:
     """Wait until the daemon says that the model is held.
 
     That another process holds it too says as much: its lock and ours are on one
     inode, in tables that this daemon can read.  Raises HoldUnseen.
     """
     until, pause = time.monotonic() + SEEN_SECONDS, _LOOK_AGAIN
-    while not (yield from _is_seen(asking, wish, model)):
+    while not (yield from _is_seen(asking, lease, model)):
         if time.monotonic() > until:
             raise HoldUnseen(model.path, SEEN_SECONDS)
         yield Pause(pause)
         pause = min(2 * pause, _LOOK_AGAIN_MAX)
 
 
-def _is_seen(asking: Asking, wish: Wish, model: Model) -> Flow[bool]:
+def _is_seen(asking: Asking, lease: Lease, model: Model) -> Flow[bool]:
     try:
         told = yield from asking.document(calls.pins())
     except errors.Forbidden:
         # The replicas' socket lists no pins, and a renewal says it too.
-        renewal = calls.pin(wish.holder, wish.key, wish.ttl, model.generation)
+        renewal = calls.pin(lease.holder, lease.key, lease.ttl, model.generation)
         answer = yield from asking.document(renewal)
         return bool(answer["held"])
     return any(

@@ -46,7 +46,10 @@ def must_be_same(model: Model, path: str) -> None:
         here = os.stat(path)
     except OSError as error:
         raise mismatch(model, path, f"cannot be looked at ({error.strerror})") from None
-    if _is_at(model.path, here):
+    there = _seen(model.path)
+    if there is not None:
+        if there != (here.st_dev, here.st_ino):
+            raise mismatch(model, path, "is another directory than that")
         return
     digest = _digest_beside(path)
     if digest is None:
@@ -55,13 +58,13 @@ def must_be_same(model: Model, path: str) -> None:
         raise mismatch(model, path, f"is another generation, {digest[:16]}")
 
 
-def _is_at(path: str, here: os.stat_result) -> bool:
-    """Whether the daemon's own path is visible, and the same directory."""
+def _seen(path: str) -> tuple[int, int] | None:
+    """Which directory the daemon's own path names here, None where it names none."""
     try:
         there = os.stat(path)
     except OSError:
-        return False
-    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+        return None
+    return there.st_dev, there.st_ino
 
 
 def _digest_beside(path: str) -> str | None:

@@ -15,35 +15,9 @@ from weightd.errors import HolderFigures, WeightdError
 
 _CLASSES: Final[dict[str, type[WeightdError]]] = {
     kind.code: kind
-    for kind in (
-        errors.Blocked,
-        errors.Busy,
-        errors.DigestMismatch,
-        errors.DiskFull,
-        errors.Draining,
-        errors.Exists,
-        errors.FetchCancelled,
-        errors.Forbidden,
-        errors.GenerationGone,
-        errors.InUse,
-        errors.InvalidArchive,
-        errors.InvalidKey,
-        errors.InvalidRequest,
-        errors.IoError,
-        errors.NotPinned,
-        errors.NotResident,
-        errors.OriginChanged,
-        errors.OriginFailed,
-        errors.OriginTimeout,
-        errors.Pinned,
-        errors.Stalled,
-        errors.Starting,
-        errors.StateUnwritable,
-        errors.TooLarge,
-        errors.TooMany,
-        errors.UnknownFetch,
-        errors.UnknownFile,
-    )
+    for kind in (getattr(errors, name) for name in errors.__all__)
+    # A body that broke off shares its code with what the caller wrote wrong.
+    if hasattr(kind, "code") and kind is not errors.IncompleteBody
 }
 
 
