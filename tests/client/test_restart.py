@@ -78,41 +78,47 @@ def refusal(code: bytes, retry_after: bytes | None, figures: bytes = b"") -> byt
 
 
 def test_a_restart_goes_unnoticed(root: Path, kind: str) -> None:
-    with running(root, capacity=CAPACITY) as first:
-        with twin(kind, first.socket, patience=60) as client:
-            client.put("kept", b"x")
-            first.kill()
-            # Asked while nobody is there, answered by the one that comes.
-            with (
-                ThreadPoolExecutor(1) as pool,
-                running(root, capacity=CAPACITY, ready=False) as second,
-            ):
-                found = pool.submit(client.get, "kept").result()
-                assert found is not None
-                assert found.key == "kept"
-                second.wait_ready()
+    with (
+        running(root, capacity=CAPACITY) as first,
+        twin(kind, first.socket, patience=60) as client,
+    ):
+        client.put("kept", b"x")
+        first.kill()
+        # Asked while nobody is there, answered by the one that comes.
+        with (
+            ThreadPoolExecutor(1) as pool,
+            running(root, capacity=CAPACITY, ready=False) as second,
+        ):
+            found = pool.submit(client.get, "kept").result()
+            assert found is not None
+            assert found.key == "kept"
+            second.wait_ready()
 
 
 def test_one_that_stays_away_is_told_after_a_while(root: Path, kind: str) -> None:
-    with running(root, capacity=CAPACITY) as daemon:
-        with twin(kind, daemon.socket, patience=0.5) as client:
-            client.put("kept", b"x")
-            daemon.kill()
-            with pytest.raises(Unreachable):
-                client.get("kept")
+    with (
+        running(root, capacity=CAPACITY) as daemon,
+        twin(kind, daemon.socket, patience=0.5) as client,
+    ):
+        client.put("kept", b"x")
+        daemon.kill()
+        with pytest.raises(Unreachable):
+            client.get("kept")
 
 
 def test_events_go_on_across_a_restart(root: Path, kind: str) -> None:
-    with running(root, capacity=CAPACITY) as first:
-        with twin(kind, first.socket, patience=60) as client:
-            events = client.events(after=0)
-            client.put("before", b"x")
-            assert next_about(events, "before")
-            first.kill()
-            with running(root, capacity=CAPACITY) as second:
-                second.client.call("PUT", "/v1/models/after", b"x")
-                assert next_about(events, "after")
-                events.close()  # type: ignore[attr-defined]
+    with (
+        running(root, capacity=CAPACITY) as first,
+        twin(kind, first.socket, patience=60) as client,
+    ):
+        events = client.events(after=0)
+        client.put("before", b"x")
+        assert next_about(events, "before")
+        first.kill()
+        with running(root, capacity=CAPACITY) as second:
+            second.client.call("PUT", "/v1/models/after", b"x")
+            assert next_about(events, "after")
+            events.close()  # type: ignore[attr-defined]
 
 
 def next_about(events: Iterator[Happening], key: str) -> Happening:
@@ -124,41 +130,52 @@ def test_a_fetch_goes_on_across_a_restart(root: Path, kind: str) -> None:
     with http_origin() as origin:
         source = origin.listing("m", weights=bytes(2_000_000))
         origin.flowing.clear()
-        with running(root, capacity=CAPACITY) as first:
-            with twin(kind, first.socket, patience=60) as client, ThreadPoolExecutor(1) as pool:
-                told: list[Job] = []
-                fetching = pool.submit(
-                    client.fetch, "m", source, holder="replica:1", ttl=60, progress=told.append
-                )
-                until(lambda: any(job.state == "downloading" for job in told))
-                first.kill()
-                with running(root, capacity=CAPACITY):
-                    origin.flowing.set()
-                    model = fetching.result()
-                assert (model.pins, model.bytes) == (1, 2_000_000)
+        with (
+            running(root, capacity=CAPACITY) as first,
+            twin(kind, first.socket, patience=60) as client,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            told: list[Job] = []
+            fetching = pool.submit(
+                client.fetch, "m", source, holder="replica:1", ttl=60, progress=told.append
+            )
+            until(lambda: any(job.state == "downloading" for job in told))
+            first.kill()
+            with running(root, capacity=CAPACITY):
+                origin.flowing.set()
+                model = fetching.result()
+            assert (model.pins, model.bytes) == (1, 2_000_000)
 
 
 @pytest.mark.parametrize("code", [b"starting", b"draining"])
 def test_what_passes_is_asked_again_when_it_says(tmp_path: Path, kind: str, code: bytes) -> None:
     place = tmp_path / "s"
-    with scripted(place, refusal(code, b"0"), refusal(code, b"0"), answered()) as script:
-        with twin(kind, place) as client:
-            assert client.models() == []
+    with (
+        scripted(place, refusal(code, b"0"), refusal(code, b"0"), answered()) as script,
+        twin(kind, place) as client,
+    ):
+        assert client.models() == []
     assert len(script.requests) == 3
 
 
 def test_what_takes_longer_than_the_patience_is_told_at_once(tmp_path: Path, kind: str) -> None:
-    with scripted(tmp_path / "s", refusal(b"starting", b"11")) as script:
-        with twin(kind, script.place) as client, pytest.raises(Starting):
-            client.models()
+    with (
+        scripted(tmp_path / "s", refusal(b"starting", b"11")) as script,
+        twin(kind, script.place) as client,
+        pytest.raises(Starting),
+    ):
+        client.models()
     assert len(script.requests) == 1
 
 
 def test_what_does_not_say_when_is_not_asked_again(tmp_path: Path, kind: str) -> None:
     figures = b', "what": "x", "limit": 1'
-    with scripted(tmp_path / "s", refusal(b"too-many", None, figures)) as script:
-        with twin(kind, script.place) as client, pytest.raises(TooMany):
-            client.models()
+    with (
+        scripted(tmp_path / "s", refusal(b"too-many", None, figures)) as script,
+        twin(kind, script.place) as client,
+        pytest.raises(TooMany),
+    ):
+        client.models()
     assert len(script.requests) == 1
 
 
@@ -167,9 +184,12 @@ def test_blocked_is_for_the_caller_to_decide(tmp_path: Path, kind: str) -> None:
         b', "reason": "pins", "bytes": 1, "free": 0, "evictable": 0, "pinned": 1, "arriving": 0'
         b', "holders": []'
     )
-    with scripted(tmp_path / "s", refusal(b"blocked", b"0", figures)) as script:
-        with twin(kind, script.place) as client, pytest.raises(Blocked):
-            client.put("m", b"x")
+    with (
+        scripted(tmp_path / "s", refusal(b"blocked", b"0", figures)) as script,
+        twin(kind, script.place) as client,
+        pytest.raises(Blocked),
+    ):
+        client.put("m", b"x")
     assert len(script.requests) == 1
     assert b"Expect: 100-continue" in script.requests[0]
     assert script.requests[0].endswith(b"\r\n\r\n"), "the body was not sent"
@@ -177,16 +197,21 @@ def test_blocked_is_for_the_caller_to_decide(tmp_path: Path, kind: str) -> None:
 
 def test_a_connection_that_was_closed_while_idle_costs_nothing(tmp_path: Path, kind: str) -> None:
     # Each answer says that the connection stays, and is its last.
-    with scripted(tmp_path / "s", answered(), answered()) as script:
-        with twin(kind, script.place, patience=0) as client:
-            assert client.models() == client.models() == []
+    with (
+        scripted(tmp_path / "s", answered(), answered()) as script,
+        twin(kind, script.place, patience=0) as client,
+    ):
+        assert client.models() == client.models() == []
     assert len(script.requests) == 2
 
 
 def test_an_answer_that_breaks_off_is_told(tmp_path: Path, kind: str) -> None:
-    with scripted(tmp_path / "s", answered()[:-1]) as script:
-        with twin(kind, script.place) as client, pytest.raises(Unreachable, match="closed before"):
-            client.models()
+    with (
+        scripted(tmp_path / "s", answered()[:-1]) as script,
+        twin(kind, script.place) as client,
+        pytest.raises(Unreachable, match="closed before"),
+    ):
+        client.models()
 
 
 def test_one_that_says_nothing_is_not_waited_for_without_end(

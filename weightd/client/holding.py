@@ -14,14 +14,20 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from weightd import errors
 from weightd.client import calls, flows
 from weightd.client.asking import LEASE_SECONDS, Asking
 from weightd.client.effects import Do, Flow, Pause, Rest
-from weightd.client.faults import HoldRefused, HoldUnseen, LeaseLost, Unreachable
-from weightd.client.fetching import fetched
+from weightd.client.faults import (
+    HoldRefused,
+    HoldUnseen,
+    LeaseLost,
+    NotTheSameDirectory,
+    Unreachable,
+)
+from weightd.client.fetching import fetched_document
 from weightd.client.holders import own_holder
 from weightd.client.mount import Mount, mismatch
 from weightd.client.records import Model, Pinned
@@ -80,10 +86,11 @@ def held(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
     The lease stands when it answers; what fails later leaves neither lock nor lease.
     """
     holder = wish.holder or (yield Do(own_holder))
-    model = yield from _leased(asking, mount, wish, holder)
-    lease = Lease(holder, wish.key, model.generation, wish.ttl, held=True)
+    told = yield from _pinned(asking, wish, holder)
     descriptor: int | None = None
     try:
+        model: Model = yield from flows.placed(mount, told)
+        lease = Lease(holder, wish.key, model.generation, wish.ttl, held=True)
         descriptor = yield from _locked(model)
         yield Do(partial(_must_still_be, model, descriptor))
         yield from _must_be_seen(asking, lease, model)
@@ -107,7 +114,11 @@ def leased(
 ) -> Flow[tuple[Pinned, Lease]]:
     """A pin that is to be renewed."""
     name = holder or (yield Do(own_holder))
-    pinned: Pinned = yield from flows.pin(asking, mount, name, key, ttl, None)
+    try:
+        pinned: Pinned = yield from flows.pin(asking, mount, name, key, ttl, None)
+    except NotTheSameDirectory:
+        yield from let_go(asking, name, key)
+        raise
     return pinned, Lease(name, key, pinned.model.generation, ttl)
 
 
@@ -142,11 +153,10 @@ def renewed(asking: Asking, lease: Lease) -> Flow[None]:
 # -- The steps ----------------------------------------------------------------------
 
 
-def _leased(asking: Asking, mount: Mount, wish: Wish, holder: str) -> Flow[Model]:
-    """The model, pinned by a lease: fetched if it is not here and a source is known."""
+def _pinned(asking: Asking, wish: Wish, holder: str) -> Flow[Any]:
+    """The record of the model, pinned by a lease: fetched on a miss if a source is known."""
     if wish.source is None:
-        pinned: Pinned = yield from flows.pin(asking, mount, holder, wish.key, wish.ttl, None)
-        return pinned.model
+        return (yield from asking.document(calls.pin(holder, wish.key, wish.ttl)))
     wanted = calls.Wanted(
         wish.key,
         wish.source,
@@ -155,7 +165,7 @@ def _leased(asking: Asking, mount: Mount, wish: Wish, holder: str) -> Flow[Model
         ttl=wish.ttl,
         credential=wish.credential,
     )
-    return (yield from fetched(asking, mount, wanted, wish.wait))
+    return (yield from fetched_document(asking, wanted, wish.wait))
 
 
 def _locked(model: Model) -> Flow[int]:
