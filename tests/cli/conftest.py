@@ -1,0 +1,30 @@
+"""A daemon for each module, and a shell beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.cli.commands import Shell
+from tests.system.daemon import Daemon, running
+
+CAPACITY: Final = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    place = tmp_path_factory.mktemp("node")
+    (place / "origins").mkdir()
+    options = (
+        *("--import-roots", str(place / "origins")),
+        *("--replica-socket", str(place / "replica.sock")),
+    )
+    with running(place / "cache", capacity=CAPACITY, options=options) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def shell(daemon: Daemon) -> Shell:
+    return Shell(daemon.socket)
