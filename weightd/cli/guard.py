@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weightd.cli.exits import Exit, exit_of
-from weightd.cli.output import nobody_reads, printable
+from weightd.cli.output import Unwritable, nobody_reads, printable
 
 if TYPE_CHECKING:
     from weightd.errors import WeightdError
@@ -24,6 +24,9 @@ def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namesp
     except BrokenPipeError:
         nobody_reads()
         return Exit.OK
+    except Unwritable as error:
+        print(f"weightd: the output cannot be written: {error}", file=sys.stderr)
+        return Exit.ERROR
     # Python looks at this only when something was raised: the classes take a while to import.
     except _errors() as error:
         print(f"weightd: {error}", file=sys.stderr)

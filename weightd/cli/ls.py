@@ -19,7 +19,7 @@ from weightd.units import format_bytes
 COLUMNS: Final = (
     Column("KEY", pliant=True),
     Column("SIZE", right=True),
-    Column("KEPT BY", rank=1),
+    Column("KEPT BY", rank=1, pliant=True),
     Column("LAST USED", right=True, rank=2),
     Column("HITS", right=True, rank=4),
     Column("GENERATION", rank=5),

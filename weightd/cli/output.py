@@ -7,12 +7,22 @@ import os
 import sys
 
 
+class Unwritable(Exception):
+    """The output cannot be written; the message says why."""
+
+
 def say(lines: str) -> None:
-    """Print at once; that nobody reads on is no reason to fail, least of all a daemon's."""
+    """Print at once; that nobody reads on is no reason to fail, least of all a daemon's.
+
+    Raises Unwritable.
+    """
     try:
         print(lines, flush=True)
     except BrokenPipeError:
         nobody_reads()
+    except OSError as error:
+        nobody_reads()
+        raise Unwritable(error.strerror) from error
 
 
 def say_json(document: object) -> None:

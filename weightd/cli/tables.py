@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-GAP = "  "
-_LEAST = 12
+GAP: Final = "  "
+_LEAST: Final = 12
+"""No text is cut to fewer characters."""
+
+_READABLE: Final = 28
+"""So many of a text are enough to make room for a column of a rank below `_DEAR`."""
+
+_DEAR: Final = 3
+
+_REVISION: Final = 5
+"""So many characters of a revision, and the mark of what is cut, at least."""
 
 
 class Column(NamedTuple):
@@ -41,14 +50,18 @@ def _total(wide: dict[int, int]) -> int:
 
 
 def _leave_out(columns: Sequence[Column], wide: dict[int, int], width: int) -> None:
-    """Leave out columns, those of the highest rank first, until the rest fit or may be cut."""
+    """Leave out columns, those of the highest rank first, until the rest fit.
 
-    def least() -> int:
-        spare = (max(0, size - _LEAST * 2) for at, size in wide.items() if columns[at].pliant)
+    Those of a low rank are worth more than a long text in full.
+    """
+
+    def least(kept: int) -> int:
+        spare = (max(0, size - kept) for at, size in wide.items() if columns[at].pliant)
         return _total(wide) - sum(spare)
 
     for at in sorted(wide, key=lambda at: -columns[at].rank):
-        if least() <= width or columns[at].rank == 0:
+        rank = columns[at].rank
+        if rank == 0 or least(_READABLE if rank < _DEAR else width) <= width:
             return
         del wide[at]
 
@@ -72,14 +85,21 @@ def _line(columns: Sequence[Column], wide: dict[int, int], row: Sequence[str]) -
 
 
 def shortened(text: str, size: int) -> str:
-    """The text, or its two ends where it is too long: names of models differ at both.
+    """The text, or what of it tells most where it is too long.
 
+    A revision is long and says little; names differ at both of their ends.
+
+    >>> shortened("org/Llama-3.1-70B@0e9e39f249a16976918f", 24)
+    'org/Llama-3.1-70B@0e9e3…'
     >>> shortened("meta-llama/Llama-3.1-70B", 13)
     'meta-l….1-70B'
     """
     if len(text) <= size:
         return text
-    if size < 3:
-        return text[:size]
+    at = text.find("@")
+    if size < 3 or 0 < at < size - _REVISION:
+        return f"{text[: size - 1]}…"
+    if at > 0:
+        return shortened(text[:at], size)
     head = size // 2
     return f"{text[:head]}…{text[len(text) - (size - 1 - head) :]}"

@@ -1,0 +1,339 @@
+"""Each command: what it prints, for people and for programs, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.api.origin import http_origin
+from tests.cli.commands import HERE, Shell
+from tests.cli.conftest import CAPACITY
+from tests.polling import until
+from tests.system.daemon import Client, Daemon, running
+from weightd.cli.exits import Exit
+from weightd.units import format_bytes
+
+ASKING = ("get x", "ls", "status", "top", "pins", "evictions", "fetch --list", "unpin x", "rm x")
+
+
+def put(client: Client, key: str, size: int = 3) -> str:
+    answer = client.call("PUT", f"/v1/models/{key}?file=weights", bytes(size))
+    assert answer.status in (200, 201), answer
+    return str(answer.json()["path"])
+
+
+# -- Models ---------------------------------------------------------------------------
+
+
+def test_get_prints_the_path_and_nothing_else(daemon: Daemon, shell: Shell) -> None:
+    path = put(daemon.client, "get/one@v1")
+    ran = shell("get", "get/one@v1")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{path}\n", "")
+    told = json.loads(shell.out("get", "get/one@v1", "--json"))
+    assert (told["key"], told["path"], told["hits"]) == ("get/one@v1", path, 2)
+
+
+def test_get_of_a_miss_exits_3(shell: Shell) -> None:
+    ran = shell("get", "get/nothing")
+    assert (ran.returncode, ran.stdout) == (Exit.NOT_RESIDENT, "")
+    assert ran.stderr == (
+        "weightd: get/nothing is not on this node. Put it, or fetch it from its origin.\n"
+    )
+
+
+def test_get_tells_the_path_of_another_mount(daemon: Daemon, tmp_path: Path) -> None:
+    put(daemon.client, "get/mounted")
+    mount = tmp_path / "mnt"
+    mount.symlink_to(daemon.root)
+    shell = Shell(daemon.socket, {"WEIGHTD_ROOT": str(mount)})
+    path = shell.out("get", "get/mounted").rstrip("\n")
+    assert path.startswith(f"{mount}/models/")
+    assert json.loads(shell.out("get", "get/mounted", "--json"))["path"] == path
+    wrong = Shell(daemon.socket, {"WEIGHTD_ROOT": str(tmp_path)})("get", "get/mounted")
+    assert wrong.returncode == Exit.ERROR
+    assert f"Mount the daemon's {daemon.root}" in wrong.stderr
+
+
+def test_put_and_ls_and_rm(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "weights").write_bytes(bytes(1_500_000))
+    path = shell.out("put", "list/dir", tmp_path).rstrip("\n")
+    assert sorted(os.listdir(path)) == ["config.json", "weights"]
+    file = shell.out("put", "list/file@v1", tmp_path / "weights", "--file", "m.gguf")
+    assert os.listdir(file.rstrip("\n")) == ["m.gguf"]
+    told = json.loads(shell.out("put", "list/file@v1", tmp_path / "weights", "--json"))
+    assert told["file"].endswith("/weights")
+
+    titles, *rows, total = shell.out("ls", "list/*").splitlines()
+    assert titles.split()[:2] == ["KEY", "SIZE"]
+    assert [row.split()[:3] for row in rows] == [
+        ["list/dir", "1.5", "MB"],
+        ["list/file@v1", "1.5", "MB"],
+    ]
+    assert total == "2 models, 3 MB"
+    assert shell.out("ls", "-q", "list/file").split() == ["list/file@v1"]
+    listed = json.loads(shell.out("ls", "--json", "list/*", "--sort", "size"))["models"]
+    assert [one["key"] for one in listed] == ["list/dir", "list/file@v1"]
+    assert shell.out("ls", "no/*") == "no model here matches\n"
+
+    ran = shell("rm", "list/dir", "list/nothing", "list/file@v1")
+    assert ran.returncode == Exit.NOT_RESIDENT
+    assert shell.out("ls", "-q", "list/*") == ""
+    last = json.loads(shell.out("evictions", "--json", "-n", "2"))["evictions"]
+    assert [(one["key"], one["reason"]) for one in last] == [
+        ("list/dir", "request"),
+        ("list/file@v1", "request"),
+    ]
+    assert "asked for" in shell.out("evictions", "-n", "1")
+    assert len(shell.out("evictions", "-n", "1").splitlines()) == 2
+    assert len(shell.out("evictions", "-n", "0").splitlines()) > 2
+
+
+def test_put_says_what_is_wrong_with_what_it_is_given(shell: Shell, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    ran = shell("put", "put/nothing", nothing)
+    assert ran.returncode == Exit.ERROR
+    assert ran.stderr == f"weightd: {nothing}: No such file or directory.\n"
+    (tmp_path / "file").write_text("x")
+    ran = shell("put", "put/file", tmp_path / "file", "--sha256", "0" * 64)
+    assert ran.returncode == Exit.ERROR
+    assert "Nothing was kept" in ran.stderr
+    assert shell("put", "put/file", tmp_path / "file", "--create-only").returncode == 0
+    ran = shell("put", "put/file", tmp_path / "file", "--create-only")
+    assert "already here with digest" in ran.stderr
+
+
+def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(CAPACITY + 1)
+    ran = shell("put", "put/large", large)
+    assert ran.returncode == Exit.TOO_LARGE
+    assert f"({CAPACITY} bytes" in ran.stderr or f"> {CAPACITY} bytes" in ran.stderr
+    put(daemon.client, "put/kept", CAPACITY // 2)
+    shell.out("pin", "put/kept", "--holder", "replica:1")
+    with large.open("wb") as file:
+        file.truncate(CAPACITY // 2 + 1_000_000)
+    ran = shell("put", "put/large", large)
+    assert ran.returncode == Exit.BLOCKED
+    assert "Held by replica:1 (put/kept)" in ran.stderr
+    shell.out("unpin", "put/kept", "--holder", "replica:1")
+    shell.out("rm", "put/kept")
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    with running(root, capacity=10**15, options=("--min-free", "100%")) as daemon:
+        (tmp_path / "file").write_bytes(bytes(100_000))
+        ran = Shell(daemon.socket)("put", "m", tmp_path / "file")
+    assert ran.returncode == Exit.ERROR
+    assert "Free space on the filesystem" in ran.stderr
+
+
+# -- Pins -----------------------------------------------------------------------------
+
+
+def test_pins_are_taken_shown_and_let_go(daemon: Daemon, shell: Shell) -> None:
+    path = put(daemon.client, "pins/one")
+    assert shell.out("pin", "pins/one", "--holder", "replica:1", "--ttl", "1h") == f"{path}\n"
+    told = json.loads(shell.out("pin", "pins/one", "--ttl", "forever", "--json"))
+    holder = told["holder"]
+    assert holder.startswith("cli:")
+    shown = [line.split() for line in shell.out("pins").splitlines() if "pins/one" in line]
+    assert [line[3:5] for line in shown] == [["pin", holder], ["pin", "replica:1"]]
+    assert shown[0][-1] == "forever"
+    assert shown[1][-1].startswith("5") or shown[1][-1] == "1h"
+    pins = json.loads(shell.out("pins", "--json"))["pins"]
+    assert {one["holder"] for one in pins if one["key"] == "pins/one"} == {holder, "replica:1"}
+    ran = shell("rm", "pins/one")
+    assert ran.returncode == Exit.ERROR
+    assert "is pinned by" in ran.stderr
+    assert shell.out("unpin", "pins/one") == ""
+    assert shell.out("unpin", "pins/one", "--holder", "replica:1", "--json")
+    ran = shell("unpin", "pins/one")
+    assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
+    assert "there is nothing to let go" in ran.stderr
+    assert Shell(daemon.socket, {"WEIGHTD_HOLDER": "mine"})("pin", "pins/one").returncode == 0
+    shell.out("unpin", "pins/one", "--holder", "mine")
+
+
+@pytest.mark.needs("flock")
+def test_a_hold_is_shown_with_its_process(daemon: Daemon, shell: Shell) -> None:
+    path = put(daemon.client, "pins/held")
+    with subprocess.Popen(["flock", "--no-fork", "-s", path, "sleep", "600"]) as holder:
+        try:
+            until(lambda: "pins/held" in shell.out("pins"))
+            [line] = [line for line in shell.out("pins").splitlines() if "pins/held" in line]
+            assert line.split()[3] == "hold"
+            shown = shell.out("status")
+            assert "held" in shown
+        finally:
+            holder.kill()
+
+
+# -- Fetches ----------------------------------------------------------------------------
+
+
+def test_fetches_are_followed_listed_and_ended(daemon: Daemon, shell: Shell) -> None:
+    with http_origin() as origin:
+        source = origin.listing("m", weights=bytes(100_000))
+        ran = shell("fetch", "fetched/one", source)
+        assert ran.returncode == 0, ran.stderr
+        assert os.listdir(ran.stdout.rstrip("\n")) == ["weights"]
+        assert ran.stderr.splitlines()[-1] == "weightd: fetched/one: done, 100 kB"
+        quiet = shell("fetch", "fetched/one", source, "-q", "--json")
+        assert (json.loads(quiet.stdout)["key"], quiet.stderr) == ("fetched/one", "")
+
+        origin.flowing.clear()
+        id = shell.out("fetch", "fetched/slow", source, "--detach").rstrip("\n")
+        [row] = [line for line in shell.out("fetch", "--list").splitlines() if id in line]
+        assert row.split()[:3] == [id, "fetched/slow", "downloading"]
+        told = json.loads(shell.out("fetch", "--list", "--json"))["fetches"]
+        assert {one["key"] for one in told} >= {"fetched/one", "fetched/slow"}
+        assert "downloading" in shell.out("top")
+        assert shell.out("fetch", "--cancel", id, "--json")
+        origin.flowing.set()
+    ran = shell("fetch", "--cancel", "0123")
+    assert ran.returncode == Exit.ERROR
+    assert "There is no fetch '0123'" in ran.stderr
+
+
+def test_a_fetch_that_fails_says_the_origins_words(shell: Shell) -> None:
+    with http_origin() as origin:
+        source = f"{origin.url}/nothing.json"
+        ran = shell("fetch", "fetched/not", source)
+    assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
+    assert source in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "given", [(), ("a",), ("a", "b", "--ttl", "1h"), ("a", "b", "--ttl", "x", "--holder", "h")]
+)
+def test_a_fetch_of_nothing_is_a_usage_error(shell: Shell, given: tuple[str, ...]) -> None:
+    ran = shell("fetch", *given)
+    assert ran.returncode == Exit.USAGE
+    assert "usage: weightd fetch KEY SOURCE" in ran.stderr
+
+
+# -- The node ---------------------------------------------------------------------------
+
+
+def test_status_shows_the_budget_by_who_occupies_it(root: Path) -> None:
+    with running(root, capacity=CAPACITY) as daemon:
+        shell = Shell(daemon.socket)
+        put(daemon.client, "idle", 5_000_000)
+        put(daemon.client, "pinned", 5_000_000)
+        shell.out("pin", "pinned")
+        said = shell.out("status").splitlines()
+    assert said[0].startswith("weightd ")
+    assert f"budget  {format_bytes(CAPACITY)} ({CAPACITY} bytes)" in said
+    bar = said[3].strip()
+    assert len(bar) == 72
+    assert [bar.count(mark) for mark in "▓▒·"] == [18, 18, 36]
+    parts = {line.split()[1]: line.split()[2:4] for line in said[4:7]}
+    assert parts == {"pinned": ["5", "MB"], "idle": ["5", "MB"], "free": ["10", "MB"]}
+
+
+def test_status_is_what_the_daemon_says(daemon: Daemon, shell: Shell) -> None:
+    assert set(json.loads(shell.out("status", "--json"))) == set(daemon.client.status())
+    told = json.loads(shell.out("top", "--json"))
+    assert set(told) == {"status", "fetches", "pins", "models"}
+
+
+def test_the_replicas_socket_will_do_for_what_is_theirs(daemon: Daemon) -> None:
+    put(daemon.client, "replica/one")
+    replica = Shell(daemon.root.parent / "replica.sock")
+    assert replica.out("get", "replica/one")
+    assert "budget" in replica.out("status")
+    ran = replica("rm", "replica/one")
+    assert ran.returncode == Exit.ERROR
+    assert str(daemon.socket) in ran.stderr
+
+
+# -- Every command --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_without_a_daemon_it_says_what_to_do(tmp_path: Path, command: str) -> None:
+    ran = Shell()(*command.split(), "--socket", tmp_path / "no.sock")
+    assert (ran.returncode, ran.stdout) == (Exit.UNREACHABLE, "")
+    assert ran.stderr == (
+        f"weightd: No daemon answers at {tmp_path}/no.sock (No such file or directory). Start it "
+        "(weightd serve, or systemctl start weightd), or say where its socket is (--socket or "
+        "WEIGHTD_SOCKET).\n"
+    )
+
+
+@pytest.mark.needs("root")
+def test_a_socket_that_may_not_be_opened_says_who_may() -> None:
+    program = (
+        "import importlib, os, pkgutil, sys\n"
+        "import grp, json, textwrap, weightd.client, weightd.cli\n"
+        "for package in (weightd.client, weightd.cli):\n"
+        "    for one in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(one.name)\n"
+        "from weightd.cli.main import main\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "sys.exit(main(['status', '--socket', sys.argv[1]]))\n"
+    )
+    with TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        with running(Path(name, "cache"), capacity=CAPACITY) as daemon:
+            ran = subprocess.run(
+                [sys.executable, "-c", program, daemon.socket],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=HERE,
+            )
+    assert ran.returncode == Exit.UNREACHABLE, ran.stderr
+    assert f"This user may not open {daemon.socket} (Permission denied)" in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "status", "top", "pins", "evictions", "ls --json"])
+def test_a_pipe_that_is_closed_early_is_no_error(
+    daemon: Daemon, shell: Shell, command: str
+) -> None:
+    put(daemon.client, "pipe/one")
+    read, written = os.pipe()
+    os.close(read)
+    ran = subprocess.run(
+        shell.argv(*command.split()),
+        stdin=subprocess.DEVNULL,
+        stdout=written,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=shell.environment,
+    )
+    os.close(written)
+    assert (ran.returncode, ran.stderr) == (Exit.OK, "")
+
+
+def test_what_cannot_be_written_is_an_error(daemon: Daemon, shell: Shell) -> None:
+    put(daemon.client, "pipe/two")
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            shell.argv("ls"),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=shell.environment,
+        )
+    assert ran.returncode == Exit.ERROR
+    assert ran.stderr == "weightd: the output cannot be written: No space left on device\n"
+
+
+def test_a_terminal_of_ascii_is_enough(daemon: Daemon) -> None:
+    put(daemon.client, "ascii/one")
+    shell = Shell(daemon.socket, {"PYTHONIOENCODING": "ascii"})
+    for command in ("ls", "status", "top", "pins"):
+        assert shell.out(command).isascii()
