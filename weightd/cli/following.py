@@ -29,7 +29,6 @@ class Following:
         self._status = Status()
         self._job: Job | None = None
         self._said = ("", float("-inf"))
-        self._drawn = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -53,16 +52,15 @@ class Following:
         now = time.monotonic()
         if self._quiet:
             return
-        if self._status.width is None:
-            self._line(job, now)
-        elif job.ended or now - self._drawn >= DRAW_SECONDS:
-            self._drawn = now
-            self._status.show(f"{self._key}  {told(job, bar_of(job, is_utf8(sys.stderr)))}")
-
-    def _line(self, job: Job, now: float) -> None:
         state, at = self._said
-        if job.state != state or now - at >= LINE_SECONDS:
-            self._said = (job.state, now)
+        terminal = self._status.width is not None
+        often = DRAW_SECONDS if terminal else LINE_SECONDS
+        if job.state == state and now - at < often:
+            return
+        self._said = (job.state, now)
+        if terminal:
+            self._status.show(f"{self._key}  {told(job, bar_of(job, is_utf8(sys.stderr)))}")
+        else:
             note(f"{self._key}: {told(job)}")
 
 

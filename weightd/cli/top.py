@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -70,7 +69,8 @@ def watch(client: Caller, every: float) -> None:
     """Draw again and again until it is quit; a daemon that is away is said and waited for."""
     with _screen() as keys:
         while True:
-            size = shutil.get_terminal_size()
+            # Not what COLUMNS said when it began: windows change their size.
+            size = os.get_terminal_size(sys.stdout.fileno())
             drawn = "".join(
                 f"{line}{_TO_LINE_END}\r\n" for line in _shown(client, size)[: size.lines - 1]
             )

@@ -1,0 +1,73 @@
+"""What a command loads: asking for a path must not wait for what it does not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.commands import HERE
+from tests.cli.test_run import put
+from tests.system.daemon import Daemon
+
+HEAVY = {
+    "asyncio",
+    "concurrent.futures",
+    "dataclasses",
+    "email",
+    "fastapi",
+    "hashlib",
+    "http.client",
+    "inspect",
+    "json",
+    "logging",
+    "pathlib",
+    "pydantic",
+    "tempfile",
+    "urllib.parse",
+    "weightd.errors",
+    "weightd.settings",
+}
+NEVER = {"fastapi", "http.client", "pydantic", "starlette", "uvicorn", "weightd.settings"}
+
+
+def loaded_by(program: str, *given: object) -> set[str]:
+    """The modules that a program loads; it may exit."""
+    watched = (
+        "import sys\ntry:\n    exec(sys.argv.pop(1))\nexcept SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", watched, program, *map(str, given)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=HERE,
+    )
+    return set(ran.stderr.split())
+
+
+def test_get_loads_next_to_nothing(daemon: Daemon) -> None:
+    put(daemon.client, "light/one")
+    program = "from weightd.cli.main import main; main(sys.argv[1:])"
+    loaded = loaded_by(program, "get", "light/one", "--socket", daemon.socket)
+    assert "weightd.client.blocking" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("command", ["ls", "status", "top", "pins", "evictions"])
+def test_no_command_loads_the_server(daemon: Daemon, command: str) -> None:
+    program = "from weightd.cli.main import main; main(sys.argv[1:])"
+    loaded = loaded_by(program, command, "--socket", daemon.socket)
+    assert "weightd.client.blocking" in loaded
+    assert not loaded & (NEVER | {"asyncio"})
+
+
+def test_the_clients_load_no_server() -> None:
+    program = (
+        "import asyncio, weightd.client.fetching, weightd.client.holding, weightd.client.packing\n"
+        "from weightd.client import AsyncClient, Client\n"
+    )
+    assert not loaded_by(program) & NEVER
+    assert not loaded_by("from weightd.client import Client") & HEAVY

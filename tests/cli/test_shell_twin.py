@@ -1,0 +1,98 @@
+"""`deploy/weightd-run.sh`: what `weightd run` does, by curl and flock alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.api.origin import http_origin
+from tests.cli.commands import HERE, Shell, first_line
+from tests.cli.test_run import pins, put
+from tests.system.daemon import Daemon
+from weightd.cli.exits import Exit
+
+SCRIPT: Final = HERE / "deploy" / "weightd-run.sh"
+
+pytestmark = pytest.mark.needs("curl", "flock")
+
+
+class Twin(Shell):
+    """The script, by a shell of its own."""
+
+    interpreter: tuple[str, ...] = ("sh",)
+
+    def argv(self, *given: str | Path) -> list[str]:
+        return [*self.interpreter, str(SCRIPT), *map(str, given)]
+
+
+@pytest.fixture
+def twin(daemon: Daemon) -> Twin:
+    return Twin(daemon.socket)
+
+
+def test_the_model_stays_for_as_long_as_the_command(daemon: Daemon, twin: Twin) -> None:
+    path = put(daemon.client, "twin/stays")
+    script = 'echo "$WEIGHTD_PATH $WEIGHTD_KEY $1"; exec sleep 600'
+    given = ("twin/stays", "--", "sh", "-c", script, "name", "a{path}b{path}")
+    with twin.running(*given) as process:
+        assert first_line(process) == f"{path} twin/stays a{path}b{path}"
+        assert pins(daemon.client, "twin/stays") == ["hold"]
+        assert daemon.client.call("DELETE", "/v1/models/twin/stays").status == 409
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == -signal.SIGTERM
+        assert daemon.client.call("DELETE", "/v1/models/twin/stays").status == 204
+
+
+def test_what_is_not_here_is_fetched(twin: Twin) -> None:
+    with http_origin() as origin:
+        source = origin.listing("m", weights=b"fetched")
+        ran = twin("twin/fetched", "--from", source, "--", "cat", "{path}/weights")
+    assert (ran.returncode, ran.stdout) == (0, "fetched"), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ((), Exit.USAGE, "no KEY"),
+        (("a b",), Exit.USAGE, "is not a key"),
+        (("m", "--from"), Exit.USAGE, "no SOURCE"),
+        (("m",), Exit.USAGE, "no --"),
+        (("m", "--"), Exit.USAGE, "no COMMAND"),
+        (("m", "--", "no-such-command", "{path}"), Exit.USAGE, "no command no-such-command"),
+        (("m", "--", "true"), Exit.USAGE, "{path} is nowhere"),
+        (("twin/nothing", "--", "cat", "{path}"), Exit.NOT_RESIDENT, "Put it, or fetch it"),
+        (("m", "--from", "x://y", "--", "cat", "{path}"), Exit.ERROR, "invalid-request"),
+    ],
+)
+def test_it_exits_as_weightd_does(
+    twin: Twin, given: tuple[str, ...], code: Exit, said: str
+) -> None:
+    ran = twin(*given)
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert said in ran.stderr
+
+
+def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
+    ran = Twin(tmp_path / "no.sock")("m", "--", "cat", "{path}")
+    assert ran.returncode == Exit.UNREACHABLE
+    assert f"no daemon answers at {tmp_path}/no.sock" in ran.stderr
+
+
+@pytest.mark.parametrize("shell", [("bash", "--posix"), ("dash",), ("busybox", "sh")])
+def test_it_is_for_every_shell(daemon: Daemon, shell: tuple[str, ...]) -> None:
+    if not any(os.access(Path(place, shell[0]), os.X_OK) for place in os.get_exec_path()):
+        pytest.skip(f"cannot be had everywhere: {shell[0]}")
+    twin = Twin(daemon.socket)
+    object.__setattr__(twin, "interpreter", shell)
+    put(daemon.client, "twin/shells")
+    assert twin.out("twin/shells", "--", "cat", "{path}/weights") == "weights"
+
+
+def test_it_may_be_run_as_it_is() -> None:
+    assert os.access(SCRIPT, os.X_OK)
+    subprocess.run(["sh", "-n", SCRIPT], check=True)

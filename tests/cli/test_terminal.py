@@ -1,0 +1,132 @@
+"""What a person sees: a real terminal of 80 and of 200 columns."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.api.origin import http_origin
+from tests.cli.commands import Shell
+from tests.cli.test_run import put
+from tests.polling import until
+from tests.system.daemon import Daemon
+
+LONG = "terminal/Llama-3.1-70B-Instruct@0e9e39f249a16976918f6564b8830bc894c89659"
+PROMPT = "ready>"
+
+
+class Terminal:
+    """A bash in a tmux of its own."""
+
+    def __init__(self, place: Path, shell: Shell, columns: int, rows: int) -> None:
+        self._server = ("tmux", "-S", str(place / "tmux"), "-f", "/dev/null")
+        environment = " ".join(
+            shlex.quote(f"{name}={value}") for name, value in shell.environment.items()
+        )
+        command = (
+            f"env -i TERM=$TERM {environment} PS1={shlex.quote(PROMPT)} bash --norc --noprofile"
+        )
+        self._tmux(
+            *("new-session", "-d", "-x", str(columns), "-y", str(rows)),
+            command,
+        )
+        self.shell = shell
+        until(lambda: PROMPT in self.text(), self.text)
+
+    def _tmux(self, *given: str) -> str:
+        ran = subprocess.run(
+            [*self._server, *given], capture_output=True, text=True, check=True, timeout=60
+        )
+        return ran.stdout
+
+    def type(self, *given: str) -> None:
+        self._tmux("send-keys", shlex.join(self.shell.argv(*given)), "Enter")
+
+    def press(self, key: str) -> None:
+        self._tmux("send-keys", key)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def clear(self) -> None:
+        self._tmux("send-keys", "clear", "Enter")
+        until(lambda: self.lines() == [PROMPT], self.text)
+
+    def text(self, colours: bool = False) -> str:
+        return self._tmux("capture-pane", "-p", *(("-e",) if colours else ()))
+
+    def lines(self) -> list[str]:
+        return [line for line in self.text().splitlines() if line]
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+
+@contextmanager
+def terminal(place: Path, shell: Shell, columns: int, rows: int = 30) -> Iterator[Terminal]:
+    shown = Terminal(place, shell, columns, rows)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+@pytest.mark.needs("tmux", "bash")
+@pytest.mark.parametrize("columns", [80, 200])
+def test_tables_fit(daemon: Daemon, shell: Shell, tmp_path: Path, columns: int) -> None:
+    put(daemon.client, LONG)
+    put(daemon.client, "terminal/short")
+    with terminal(tmp_path, shell, columns) as shown:
+        shown.type("ls", "terminal/*")
+        until(lambda: "2 models" in shown.text(), shown.text)
+        # No line was wrapped: each row begins with its key.
+        rows = [line for line in shown.lines() if line.startswith("terminal/")]
+        assert len(rows) == 2
+        assert ("SOURCE" in shown.text()) == (columns == 200)
+        assert (LONG in shown.text()) == (columns == 200)
+        assert rows[0].startswith("terminal/Llama-3.1-70B-Instruct@0e9e")
+        assert "\x1b[1mKEY" in shown.text(colours=True)
+
+
+@pytest.mark.needs("tmux", "bash")
+def test_top_lives_until_it_is_quit(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
+    put(daemon.client, LONG)
+    with terminal(tmp_path, shell, 80, 24) as shown:
+        shown.type("top", "--every", "0.2")
+        until(lambda: LONG[:30] in shown.text(), shown.text)
+        assert len(shown.lines()[2]) == 80
+        put(daemon.client, "terminal/arrived")
+        until(lambda: "terminal/arrived" in shown.text(), shown.text)
+        shown.resize(200, 40)
+        until(lambda: len(shown.lines()[2]) == 200, shown.text)
+        assert LONG in shown.text()
+        shown.press("q")
+        # The screen is as it was before.
+        until(lambda: shown.lines()[-1] == PROMPT, shown.text)
+        assert "terminal/arrived" not in shown.text()
+        shown.type("top", "--every", "0.2")
+        until(lambda: "terminal/arrived" in shown.text(), shown.text)
+        shown.press("C-c")
+        until(lambda: shown.lines()[-1] == PROMPT, shown.text)
+        assert "Traceback" not in shown.text()
+
+
+@pytest.mark.needs("tmux", "bash")
+def test_a_fetch_shows_a_bar(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
+    with http_origin() as origin, terminal(tmp_path, shell, 80) as shown:
+        source = origin.listing("m", weights=bytes(100_000))
+        origin.flowing.clear()
+        shown.type("fetch", "terminal/fetched", source)
+        until(lambda: "terminal/fetched  [" in shown.text(), shown.text)
+        [line] = [line for line in shown.lines() if "terminal/fetched  [" in line]
+        assert "0%  0 B of 100 kB" in line
+        shown.press("C-c")
+        until(lambda: "goes on without you" in shown.text(), shown.text)
+        # The bar gave way to what was said.
+        assert "terminal/fetched  [" not in shown.text()
+        origin.flowing.set()
