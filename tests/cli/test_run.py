@@ -102,6 +102,26 @@ def test_signals_are_the_commands_own(daemon: Daemon, shell: Shell, number: sign
         assert process.wait(60) == -number
 
 
+def test_no_signal_is_ignored_that_was_not_before(daemon: Daemon, shell: Shell) -> None:
+    put(daemon.client, "ignored")
+    said = shell.out("run", "ignored", "--", "sh", "-c", "grep SigIgn /proc/self/status # {path}")
+    assert int(said.split()[-1], 16) == 0
+
+
+def test_ended_while_it_starts_it_lets_go(daemon: Daemon, shell: Shell) -> None:
+    with http_origin() as origin:
+        put(daemon.client, "first")
+        source = origin.listing("m", weights=bytes(100_000))
+        origin.flowing.clear()
+        command = ("-m", f"second=second={source}", "--", "cat", "{path}", "{path:second}")
+        with shell.running("run", "first", *command) as process:
+            until(lambda: pins(daemon.client, "first") == ["hold"])
+            process.terminate()
+            assert process.wait(60) == 128 + signal.SIGTERM
+        origin.flowing.set()
+    assert daemon.client.call("DELETE", "/v1/models/first").status == 204
+
+
 def test_a_model_stays_for_as_long_as_the_command(daemon: Daemon, shell: Shell) -> None:
     put(daemon.client, "stays")
     with shell.running("run", "stays", "--", sys.executable, "-c", STAY, "{path}") as process:

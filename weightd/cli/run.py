@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -81,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(command, str):
         arguments.usage_error(command)
         return Exit.USAGE
+    # Ended before the command is there, it lets go of what it has.
+    signal.signal(signal.SIGTERM, _terminated)
     holds = _held(arguments, parts)
     # What was said must be out before another program has the descriptor.
     sys.stdout.flush()
@@ -113,10 +116,17 @@ def _hold(client: Client, arguments: argparse.Namespace, part: Part) -> Hold:
         )
 
 
+def _terminated(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
 def _become(command: Command, holds: dict[str, Hold]) -> NoReturn:
     """Become the command, which inherits every hold; exit where that cannot be."""
     for hold in holds.values():
         os.set_inheritable(hold.descriptor, True)
+    # Python ignores these, and what is ignored would be so in the command too.
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
     filled = command.filled(holds)
     if isinstance(filled, str):
         note(filled)
