@@ -33,6 +33,9 @@ FAILURES_MAX: Final = 5
 PAUSE_FIRST_SECONDS: Final = 0.25
 PAUSE_MAX_SECONDS: Final = 10.0
 
+RETRY_AFTER_MAX_SECONDS: Final = 30.0
+"""An origin that asks for a longer pause is given up: another may have it, and others wait."""
+
 
 class Download:
     """One attempt to bring the files of ``pieces`` here from one origin."""
@@ -167,7 +170,7 @@ class Download:
         with self._changing:
             self._failures += 1
             failures = self._failures
-        if failures >= FAILURES_MAX:
+        if failures >= FAILURES_MAX or (error.retry_after or 0) > RETRY_AFTER_MAX_SECONDS:
             raise error
         pause = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2**failures)
         # Full jitter, so that a hundred nodes do not come back at once.
