@@ -7,8 +7,8 @@ import io
 import random
 import tarfile
 import threading
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from types import TracebackType, coroutine
 from typing import Any
 
 from weightd.cache import Source
@@ -18,6 +18,23 @@ from weightd.store import NoSpace
 
 PATIENCE = 30.0
 """Seconds after which a wait that should end at once is a failure."""
+
+
+@coroutine
+def suspended(work: Coroutine[Any, Any, Any], each: Callable[[], None]) -> Generator[Any, Any, Any]:
+    """Run ``work``, calling ``each`` whenever it is about to be suspended."""
+    error: BaseException | None = None
+    while True:
+        try:
+            awaited = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value
+        error = None
+        each()
+        try:
+            yield awaited
+        except BaseException as thrown:  # noqa: BLE001 - it is the work's to handle
+            error = thrown
 
 
 class FakeClock:
@@ -124,6 +141,29 @@ class Hold:
 
     def let_go(self) -> None:
         self._go.set()
+
+
+class Gate:
+    """Holds whoever comes first, or as the n-th, to one failpoint."""
+
+    def __init__(self) -> None:
+        self._step: str | None = None
+        self._left = 0
+        self._hold: Hold | None = None
+        self._passing = threading.Lock()
+
+    def hold_at(self, step: str, nth: int = 1) -> Hold:
+        self._step, self._left, self._hold = step, nth, Hold()
+        return self._hold
+
+    def pass_by(self, reached: str) -> None:
+        with self._passing:
+            if reached != self._step:
+                return
+            self._left -= 1
+            meets = self._left == 0
+        if meets and self._hold is not None:
+            self._hold.meet()
 
 
 class HeldWorkers:

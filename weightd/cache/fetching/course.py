@@ -25,10 +25,12 @@ from weightd.cache.fetching.stored import decode_note
 from weightd.cache.fetching.terms import FetchResult, FetchTerms
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Origination, Publications
+from weightd.cache.records import Record
 from weightd.cache.tasks import completed, ended
 from weightd.errors import (
     Blocked,
     DigestMismatch,
+    GenerationGone,
     OriginChanged,
     OriginFailed,
     OriginTimeout,
@@ -135,6 +137,8 @@ class Course:
             job.enter("downloading")
             async with filling(self._context, self._evictions, job, plan, reservation) as opened:
                 files = await opened.fill(origin, self._bandwidth)
+                if reservation.refusal is not None:
+                    raise reservation.refusal
                 job.enter("publishing")
                 return await completed(self._arrive(job, reservation, opened.ingest, files))
         except NoSpace as error:
@@ -246,14 +250,11 @@ class Course:
         try:
             while (caller := job.unpinned()) is not None:
                 caller.pinned = True
-                terms = caller.terms
                 try:
-                    await self._pins.pin(
-                        terms.holder or "", id.key, self._ttl(terms), terms.forever, None, terms.uid
-                    )
+                    caller.record = await self._pin_for(caller.terms, id)
                 except WeightdError as error:
                     log.warning(
-                        "%s is here, and not pinned for %s: %s", id.key, terms.holder, error
+                        "%s is here, and not pinned for %s: %s", id.key, caller.terms.holder, error
                     )
                     caller.failure = error
             generation = self._context.ledger.generation(id)
@@ -264,6 +265,15 @@ class Course:
             if gone is not None:
                 self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
             self._context.changed.notify()
+
+    async def _pin_for(self, terms: FetchTerms, id: GenerationId) -> Record:
+        """Pin what came, whatever else of the key the holder has; else what replaced it already."""
+        pin, holder, ttl = self._pins.pin, terms.holder or "", self._ttl(terms)
+        try:
+            outcome = await pin(holder, id.key, ttl, terms.forever, id.digest, terms.uid)
+        except GenerationGone:
+            outcome = await pin(holder, id.key, ttl, terms.forever, terms.digest, terms.uid)
+        return outcome.record
 
     def _ttl(self, terms: FetchTerms) -> float | None:
         if terms.forever:

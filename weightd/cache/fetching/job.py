@@ -32,6 +32,8 @@ class Caller:
     until: float
     here: bool = True
     pinned: bool = False
+    record: Record | None = None
+    """What was pinned for it."""
     failure: WeightdError | None = None
     """Why its pin could not be taken."""
 
