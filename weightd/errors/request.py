@@ -60,5 +60,5 @@ class DigestMismatch(WeightdError, ValueError):
     def detail(self) -> str:
         return (
             f"The sha256 of {self.file!r} is {self.actual}, not {self.expected}. "
-            "Nothing was kept; send the file again, or correct the digest."
+            "Nothing of it was kept; have it sent again, or correct the digest."
         )
