@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -26,6 +27,10 @@ from weightd.origins.contract import Origin, Stream
 from weightd.store import NoSpace
 
 BUFFER_BYTES: Final = 512 << 10
+"""What a stream brings is written down at once when it is so much, ..."""
+
+GATHER_SECONDS: Final = 0.25
+"""... or when it took so long."""
 
 FAILURES_MAX: Final = 5
 """Failures in a row, with nothing read between them, after which an origin is given up."""
@@ -54,6 +59,8 @@ class Download:
         """How many streams to run; those beyond it end where they are."""
         self.entries: dict[str, FileEntry] = {}
         self.failure: WeightdError | NoSpace | None = None
+        self.latency = 0.0
+        """The seconds until the last request was answered."""
         self._origin = origin
         self._left = len(pieces)
         self._ranges = Ranges(pieces)
@@ -122,25 +129,38 @@ class Download:
             return
         piece = range.piece
         stop = None if piece.whole else range.stop
+        asked_at = time.monotonic()
         stream = self._origin.open(piece.file, range.start, stop)
+        self.latency = time.monotonic() - asked_at
         with self._changing:
             self._open.add(stream)
         try:
             while range.left > 0 and not self._stopped.is_set():
-                size = stream.readinto(buffer[: min(range.left, BUFFER_BYTES)])
-                if size == 0:
-                    raise OriginFailed(
-                        piece.file.path, f"it ended {range.left} bytes before its end"
-                    )
-                piece.part.write(range.start, buffer[:size])
-                self._received(size)
-                self._failures = 0
-                self._ranges.advance(range, size)
-                self._bandwidth.take(size, self._stopped)
+                self._bring(range, stream, buffer[: min(range.left, BUFFER_BYTES)])
         finally:
             with self._changing:
                 self._open.discard(stream)
             stream.close()
+
+    def _bring(self, range: Range, stream: Stream, buffer: memoryview) -> None:
+        """Read about as much as ``buffer`` holds, and have it where it belongs."""
+        size = 0
+        until = time.monotonic() + GATHER_SECONDS
+        try:
+            while size < len(buffer) and (size == 0 or time.monotonic() < until):
+                count = stream.readinto(buffer[size:])
+                if count == 0:
+                    words = f"it ended {range.left - size} bytes before its end"
+                    raise OriginFailed(range.piece.file.path, words)
+                size += count
+        finally:
+            # Also what came before it broke off.
+            if size:
+                range.piece.part.write(range.start, buffer[:size])
+                self._received(size)
+                self._failures = 0
+                self._ranges.advance(range, size)
+        self._bandwidth.take(size, self._stopped)
 
     def _seal(self, piece: Piece) -> None:
         """Verify and flush a file that is all here; a wrong one is read a second time."""

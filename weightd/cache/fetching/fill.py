@@ -16,7 +16,7 @@ from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.listed import Plan, unchanged
 from weightd.cache.fetching.ranges import Piece
 from weightd.cache.fetching.stored import decode_note, encode_note
-from weightd.cache.fetching.streams import PERIOD_SECONDS, Streams
+from weightd.cache.fetching.streams import Streams
 from weightd.cache.tasks import completed
 from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
@@ -131,14 +131,15 @@ class Filling:
                 while started < download.wanted or not running:
                     running.add(self._context.workers.fetch(download.run_stream))
                     started += 1
-                done, running = await asyncio.wait(running, timeout=PERIOD_SECONDS)
+                period = streams.period(download.latency)
+                done, running = await asyncio.wait(running, timeout=period)
                 for stream in done:
                     stream.result()
                 if download.failure is not None:
                     raise download.failure
                 present, now = _present(pieces), loop.time()
                 self.job.progressed(self.job.bytes_reused + present, now)
-                if now - since >= PERIOD_SECONDS:
+                if now - since >= period:
                     streams.measured((present - before) / (now - since))
                     before, since = present, now
                     started -= max(0, download.wanted - streams.wanted)
