@@ -23,10 +23,14 @@ from weightd.store import AlreadyPublished, Ingest, NoSpace, StillThere
 
 @dataclass(frozen=True, slots=True)
 class Origination:
-    """Where an arrival came from, as its record tells: the reference and what it resolved to."""
+    """Where an arrival came from, as its record tells: the reference and what it resolved to.
+
+    ``validators`` as `Manifest.validators`.
+    """
 
     source: str | None = None
     revision: str | None = None
+    validators: tuple[tuple[str, str], ...] = ()
 
 
 UNTOLD = Origination()
@@ -149,6 +153,7 @@ class Publications:
             published_at=now,
             source=origination.source,
             revision=origination.revision,
+            validators=origination.validators,
         )
         blobs = await self._publish_on_disk(ingest, manifest)
         succession = self._context.ledger.commit(reservation, id.digest, blobs, now)
@@ -244,4 +249,9 @@ def _restated(manifest: Manifest, origination: Origination) -> Manifest:
     """As it came this time; one who brings it by hand does not know where it is from."""
     if origination == UNTOLD:
         return manifest
-    return replace(manifest, source=origination.source, revision=origination.revision)
+    return replace(
+        manifest,
+        source=origination.source,
+        revision=origination.revision,
+        validators=origination.validators,
+    )

@@ -63,6 +63,7 @@ class Job:
     source: str = ""
     fingerprint: str = ""
     revision: str | None = None
+    validators: tuple[tuple[str, str], ...] = ()
     started_at: float | None = None
     ended_at: float | None = None
     retry_at: float | None = None
