@@ -32,8 +32,8 @@ BUFFER_BYTES: Final = 512 << 10
 COPY_BYTES: Final = 16 << 20
 """What the kernel copies at a time, where a file is copied by it."""
 
-GATHER_SECONDS: Final = 0.25
-"""... or when it took so long."""
+GATHER_SECONDS: Final = 0.02
+"""... or when it took so long, since a kill loses what is not written down."""
 
 FAILURES_MAX: Final = 5
 """Failures in a row, with nothing read between them, after which an origin is given up."""
