@@ -28,7 +28,7 @@ CAPACITY: Final = 2 * FETCH_BYTES
 MOST: Final = 1.15
 """How many times the model's bytes the server may send in all."""
 
-RATE: Final = FETCH_BYTES // FILES // 2
+RATE: Final = 4_000_000
 """Bytes a second and answer: each file takes a while, and kills land in it."""
 
 
