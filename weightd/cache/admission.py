@@ -272,7 +272,7 @@ class Admission:
                 raise
 
     def _promise(self, want: Want, room: Room) -> Reservation:
-        """Book what is wanted; partials that stand in the way go at once."""
+        """Book what is wanted; partials that stand in the way go, but not before any victims."""
         need = want.need()
         if need.spare:
             self._must_spare(want.key, need, room)
@@ -281,7 +281,10 @@ class Admission:
         )
         if need.resuming is not None:
             self._context.partials.resume(want.key, reservation)
-        self._evictions.give_up(reservation.dropped)
+        if reservation.victims:
+            self._context.partials.set_aside(reservation.dropped)
+        else:
+            self._evictions.give_up(reservation.dropped)
         return reservation
 
     def _victims(self, key: Key, need: Need, room: Room) -> list[Generation]:
