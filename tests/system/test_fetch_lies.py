@@ -79,7 +79,7 @@ def _asked(library: Library, name: str) -> Counter[str]:
 
 
 def test_what_can_come_comes(root: Path, liar: Liar) -> None:
-    library = Library(liar)
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
     sources = {
         name: library.add(name, _model(name), {BAD: iter(story.lies)})
         for name, story in MENDS.items()
@@ -134,12 +134,11 @@ REFUSED: Final = {
 
 
 def test_the_rest_ends_as_documented_and_goes_on_later(root: Path, liar: Liar) -> None:
-    library = Library(liar)
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
     sources = {
         name: library.add(name, _model(name), {BAD: iter(story.lies)})
         for name, story in REFUSED.items()
     }
-    library.before_lying = lambda name: until(lambda: _good_is_here(root, name))
     with running(root, capacity=CAPACITY, options=OPTIONS) as daemon:
         with ThreadPoolExecutor(len(sources)) as pool:
             told = {
@@ -182,8 +181,7 @@ def test_a_mirror_brings_what_the_first_source_does_not(
         "a-wrong-byte": lying.a_wrong_byte,
         "too-many-for-long": lying.too_many(3000),
     }
-    library = Library(liar)
-    library.before_lying = lambda name: until(lambda: _good_is_here(root, name))
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
     with running(root, capacity=CAPACITY, options=OPTIONS) as daemon:
         for name, lie in stories.items():
             first = library.add(name, _model(name), {BAD: repeat(lie)})
