@@ -144,7 +144,7 @@ async def test_what_is_more_than_the_budget_by_now_is_no_reason_to_refuse(
         ledger = node.cache.audit()
         (partial,) = node.cache._context.partials
         ledger.resize(BLOCK)  # and nobody has come yet to trim
-        source = source_of(origin, {"config.json": bytes(10)})
+        source = source_of(origin, {"config.json": bytes(10), "shard-1": b"", "shard-2": b""})
         outcome = await node.cache.fetch(MODEL, FetchTerms((source,), wait=30.0))
         assert outcome.record is not None
         assert partial.booked.bytes == 2 * BLOCK
