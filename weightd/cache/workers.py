@@ -25,7 +25,11 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FETCH_THREADS: Final = 64
+STREAM_THREADS: Final = 64
+"""What the streams of all fetches together may take of the threads of fetches, ..."""
+
+FETCH_THREADS: Final = STREAM_THREADS + 32
+"""... so that some are always left for listings and for ending what runs."""
 
 
 class Workers:

@@ -128,7 +128,9 @@ class Course:
             return await self._bring(job, origin, listing)
         except OriginChanged as changed:
             log.warning("fetch of %s begins again: %s", job.key, changed)
-            return await self._bring(job, origin, await self._listing(job, origin, None))
+        # The first one is closed: whoever read from it was to end.
+        async with self._origin(job, job.source) as again:
+            return await self._bring(job, again, await self._listing(job, again, None))
 
     async def _bring(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
         current = await self._checks.current(job.key)

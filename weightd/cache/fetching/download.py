@@ -81,7 +81,10 @@ class Download:
         return self._left == 0
 
     def stop(self, failure: WeightdError | NoSpace | None = None) -> None:
-        """End every stream soon, from any thread; the first failure is the one that is told."""
+        """End every stream soon, from any thread; the first failure is the one that is told.
+
+        The origin is closed, so that those end too that wait for its answer.
+        """
         with self._changing:
             if self.failure is None and not self._stopped.is_set():
                 self.failure = failure
@@ -89,6 +92,7 @@ class Download:
             streams = list(self._open)
         for stream in streams:
             stream.close()
+        self._origin.close()
 
     def run_stream(self) -> None:
         """Read one range after the other until there is none for this stream; a thread's work."""

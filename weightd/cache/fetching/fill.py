@@ -18,6 +18,7 @@ from weightd.cache.fetching.ranges import Piece
 from weightd.cache.fetching.stored import decode_note, encode_note
 from weightd.cache.fetching.streams import Streams
 from weightd.cache.tasks import completed
+from weightd.cache.workers import STREAM_THREADS
 from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
 from weightd.model import FileEntry
@@ -113,7 +114,7 @@ class Filling:
         tally = Tally(self.reservation, context.progress.wrote, origin.kind, counted)
         linked, pieces = await completed(context.workers.commit(_prepare, self, tally))
         self.job.bytes_reused = sum(entry.bytes for entry in linked)
-        streams = Streams()
+        streams = Streams(max(1, STREAM_THREADS // context.options.fetch_concurrency))
         download = Download(
             origin, pieces, bandwidth=bandwidth, received=tally.received, wanted=streams.wanted
         )
@@ -145,7 +146,8 @@ class Filling:
                     started -= max(0, download.wanted - streams.wanted)
                     download.wanted = streams.wanted
         finally:
-            download.stop()
+            # In a thread, since the client of an object store waits for its own.
+            await completed(self._context.workers.fetch(download.stop))
             if running:
                 await completed(asyncio.wait(running))
 

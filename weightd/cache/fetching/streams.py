@@ -27,9 +27,10 @@ class Streams:
     """A hill climber over the number of streams; ``wanted`` is what to run now."""
 
     def __init__(self, most: int = STREAMS_MAX) -> None:
-        self.wanted = min(STREAMS_FIRST, most)
+        """``most`` is for how many there are threads."""
+        self._most = min(most, STREAMS_MAX)
+        self.wanted = min(STREAMS_FIRST, self._most)
         self._before = self.wanted
-        self._most = most
         self._settled = False
         self._best = 0.0
 
