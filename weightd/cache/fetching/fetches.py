@@ -164,7 +164,7 @@ class Fetches:
         if left <= 0:
             return None
         error = copy.copy(previous.error)
-        if isinstance(error, OriginFailed):
+        if isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
             error.retry_after = math.ceil(left)
         return error
 
@@ -376,7 +376,8 @@ class Fetches:
             return
         job.attempts += 1
         pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (job.attempts - 1))
-        job.retry_at = now + max(pause, error.retry_after or 0.0)
+        pause = max(pause, error.retry_after or 0.0)
+        job.retry_at, error.retry_after = now + pause, math.ceil(pause)
 
     def _tell(self, type: str, job: Job) -> None:
         self._context.events.tell(
