@@ -12,6 +12,7 @@ import pytest
 
 from tests.cache.doubles import PATIENCE
 from tests.cache.node import BLOCK, STILL, Node, running, soon
+from weightd.cache import context
 from weightd.cache.pinning import LAPSED_AT_ONCE
 from weightd.errors import (
     Blocked,
@@ -166,6 +167,38 @@ async def test_many_leases_that_end_at_once_leave_requests_their_turn(root: Path
         assert holders(node) == []
 
 
+async def test_retired_models_whose_leases_end_at_once_stop_no_admission(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They leave some at a time, and in between it is decided, however slow the disk."""
+    monkeypatch.setattr(context, "PAUSE", 0.0)
+    many = 2 * LAPSED_AT_ONCE + 1
+    async with running(root, 2 * many * BLOCK) as node:
+        for number in range(many):
+            key = f"model{number}"
+            await node.put(key, BLOCK, "old")
+            await node.cache.pin("replica", Key(key), ttl=3600.0)
+            await node.put(key, BLOCK, "new")
+        hold = node.workers.arm("doom", after=False)
+        node.clock.advance(3600.0)
+        node.cache._context.changed.notify()
+        await soon(hold.met.wait())
+        deciding = asyncio.create_task(node.cache.admission(BLOCK))
+        await node.workers.disk(int)
+        assert not deciding.done()
+        assert len(node.cache.audit()._shelf.leaving) == LAPSED_AT_ONCE
+        looking = node.workers.arm("filesystem", after=False)
+        hold.let_go()
+        await soon(looking.met.wait())
+        for _ in range(5):
+            await node.workers.disk(int)
+        assert not node.cache.audit().settling
+        assert node.usage.retired_models == many - LAPSED_AT_ONCE
+        looking.let_go()
+        await soon(deciding)
+        await node.until(lambda: node.usage.retired_models == 0)
+
+
 async def lapse(node: Node, seconds: float) -> None:
     node.clock.advance(seconds)
     node.cache._context.changed.notify()
@@ -271,7 +304,7 @@ async def ends_unwritten(node: Node) -> None:
     await node.cache.pin("replica", KEY, ttl=30.0)
     read_only(node, True)
     node.clock.advance(31.0)
-    node.cache._pins.lapse()
+    await node.cache._pins.lapse()
     await lingers(node)
 
 

@@ -31,6 +31,9 @@ NEVER: Final = float("-inf")
 ARRIVAL_BLOCKS: Final = 4
 """Blocks that an arrival takes beside its content: a manifest and a few directories."""
 
+PAUSE: Final = 0.02
+"""Seconds at least between two batches of victims, in which arrivals and lookups go on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -138,6 +141,8 @@ class Context:
     sightings: dict[GenerationId, Sighting] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     health: Health = field(default_factory=Health)
+    _deciding: set[asyncio.Future[None]] = field(default_factory=set)
+    """Those who saw nothing settle, and look at the filesystem before they decide."""
 
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""
@@ -208,10 +213,26 @@ class Context:
         """
         while True:
             await self.nothing_settles()
-            room = await self.room()
-            # Figures from before a seizure would take its victims' bytes for used or for free.
-            if not self.ledger.settling:
-                return room
+            decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._deciding.add(decided)
+            try:
+                room = await self.room()
+                # Figures from before a seizure would take its victims' bytes for used or for free.
+                if not self.ledger.settling:
+                    return room
+            finally:
+                self._deciding.discard(decided)
+                # Who waits for this goes on after the caller has acted on what is returned.
+                decided.set_result(None)
+
+    async def others_decide(self) -> None:
+        """Between two batches of victims: let those decide who waited until nothing settles.
+
+        However slow the filesystem tells what it has, or they would wait for the last batch.
+        """
+        await asyncio.sleep(PAUSE)
+        if self._deciding:
+            await asyncio.wait(set(self._deciding), timeout=self.options.settle_timeout)
 
     async def no_space(self, size: int, error: NoSpace) -> DiskFull:
         """What a full disk comes to for a caller who wanted ``size`` bytes.  Raises IoError."""

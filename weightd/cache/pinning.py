@@ -27,8 +27,9 @@ from weightd.store import Damaged, PinDatabase
 DIRECTORY_DIGITS: Final = 16
 """How many digits of a generation's digest the name of its directory tells."""
 
-LAPSED_AT_ONCE: Final = 100
-"""Leases ended before requests get their turn, however many are due."""
+LAPSED_AT_ONCE: Final = 16
+"""Leases ended before requests get their turn, however many are due: no arrival is decided
+until what they kept has left."""
 
 T = TypeVar("T")
 
@@ -160,19 +161,26 @@ class Pins:
             for pin in one.pins.values()
         ]
 
-    def lapse(self) -> float | None:
-        """End leases that are due, so many at a time; answer how many seconds the next one has."""
+    async def lapse(self) -> float | None:
+        """End leases that are due, so many at a time; answer how many seconds the next one has.
+
+        What only they kept has left its place then, or stays.
+        """
         now = self._context.clock.now()
+        doomed = []
         for pin in self._context.ledger.lapsed(now, LAPSED_AT_ONCE):
-            doomed = self._context.ledger.drop_pin(pin, now)
+            doomed.append(self._context.ledger.drop_pin(pin, now))
             self._context.counters.expired_pins += 1
             self._forget(pin)
             self._tell("expired", pin)
-            if doomed is not None:
-                self._context.tasks.spawn(self._evictions.let_go([doomed]), "let go")
             self._context.changed.notify()
+        leaving = [one for one in doomed if one is not None]
+        if leaving:
+            await self._evictions.let_go(leaving)
+            await self._context.others_decide()
+        # No await from here on to the caller's wait, or a change in between would go unseen.
         due = self._context.ledger.next_lapse()
-        return None if due is None else max(0.0, due - now)
+        return None if due is None else max(0.0, due - self._context.clock.now())
 
     async def _take(self, pinning: Pinning, kept: Future[None]) -> None:
         try:

@@ -146,7 +146,7 @@ class Upkeep:
 
     async def _lapse_forever(self) -> None:
         while True:
-            await self._context.changed.wait(self._pins.lapse())
+            await self._context.changed.wait(await self._pins.lapse())
 
     async def _hurry(self) -> None:
         """Look at what is in use while somebody waits for room, or a retired one for its end."""
