@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cache.doubles import PATIENCE
-from tests.cache.node import BLOCK, STILL, Node, running, soon
+from tests.cache.node import BLOCK, STILL, Node, decides_between_batches, running, soon
 from weightd.cache import context
 from weightd.cache.pinning import LAPSED_AT_ONCE
 from weightd.errors import (
@@ -182,20 +182,7 @@ async def test_retired_models_whose_leases_end_at_once_stop_no_admission(
         hold = node.workers.arm("doom", after=False)
         node.clock.advance(3600.0)
         node.cache._context.changed.notify()
-        await soon(hold.met.wait())
-        deciding = asyncio.create_task(node.cache.admission(BLOCK))
-        await node.workers.disk(int)
-        assert not deciding.done()
-        assert len(node.cache.audit()._shelf.leaving) == LAPSED_AT_ONCE
-        looking = node.workers.arm("filesystem", after=False)
-        hold.let_go()
-        await soon(looking.met.wait())
-        for _ in range(5):
-            await node.workers.disk(int)
-        assert not node.cache.audit().settling
-        assert node.usage.retired_models == many - LAPSED_AT_ONCE
-        looking.let_go()
-        await soon(deciding)
+        await decides_between_batches(node, hold, LAPSED_AT_ONCE)
         await node.until(lambda: node.usage.retired_models == 0)
 
 
