@@ -167,6 +167,9 @@ class HeldWorkers:
     ) -> asyncio.Future[Any]:
         return self._inner.housekeep(self._held(call), *args, **kwargs)
 
+    def settle(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.settle(self._held(call), *args, **kwargs)
+
     def transfer(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> asyncio.Future[Any]:
