@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import queue
 import random
+import sys
 import tarfile
 import threading
 from collections.abc import Callable, Mapping
@@ -106,6 +108,43 @@ class Paused(Whole):
                 raise IncompleteBody(received=self._brought, declared=None)
         size = super().readinto(buffer[:left] if left > 0 else buffer)
         self._brought += size
+        return size
+
+
+class Stepwise(Whole):
+    """A body that brings so many bytes at each `bring`."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = 0
+        self._more: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._dry = threading.Event()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    def bring(self, size: int) -> None:
+        """Bring ``size`` bytes, and wait until they are written.  Not for the loop's thread."""
+        assert self._dry.wait(PATIENCE), "the body was not read to where it stands"
+        self._dry.clear()
+        self._more.put(size)
+        assert self._dry.wait(PATIENCE), "nobody took what the body brought"
+
+    def finish(self) -> None:
+        """Bring all the rest."""
+        self._more.put(sys.maxsize)
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._left:
+            self._dry.set()
+            self._left = self._more.get(timeout=PATIENCE)
+        size = super().readinto(buffer[: min(len(buffer), self._left)])
+        self._left -= size
         return size
 
 

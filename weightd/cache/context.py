@@ -209,13 +209,13 @@ class Context:
         """
         seen, before = await self._see()
         usage = self.ledger.usage()
-        # What was written during the look may be missing in it, and is not unwritten any more.
-        free = max(0, seen.free - (self.progress.total - before))
         return Room(
-            free=free,
+            free=seen.free,
             min_free=self.min_free,
             others=max(0, seen.total - seen.free - usage.used),
             overhead=(usage.arrivals + 1) * ARRIVAL_BLOCKS * self.store.block,
+            # Not unwritten any more, and it may be missing in the look.
+            unsure=self.progress.total - before,
         )
 
     async def _see(self) -> Seen:
