@@ -56,6 +56,21 @@ def test_it_goes_before_any_model_and_the_oldest_first(node: Node, half: Parked)
         node.ledger.drop_parked(older)
 
 
+def test_it_stays_when_the_victims_beside_it_are_refused(node: Node, half: Parked) -> None:
+    older, younger = half, node.ledger.load_parked(Key("other"), 40)
+    before = node.ledger.usage()
+    arrival = node.ledger.reserve(NEW, 101)
+    assert [dropped.parked for dropped in arrival.dropped] == [older, younger]
+    assert len(arrival.victims) == 1
+    node.ledger.release(arrival)
+    node.ledger.keep_parked(arrival.dropped)
+    node.ledger.refused(arrival.victims, [])
+    assert node.ledger.usage() == before
+    assert [one.parked for one in node.ledger.reserve(NEW, 60).dropped] == [older]
+    with pytest.raises(IllegalMove):
+        node.ledger.keep_parked(arrival.dropped)
+
+
 def test_who_needs_its_room_writes_when_its_bytes_are_gone(node: Node, half: Parked) -> None:
     arrival = node.ledger.reserve(NEW, 80)
     [(parked, remains)] = arrival.dropped

@@ -16,11 +16,14 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.origins.servers.liar import Liar
+from tests.origins.servers.nginx import Nginx
 from tests.polling import until
 from tests.system import lying
 from tests.system.daemon import Client, Daemon, running
-from tests.system.fetching import ask, fetched, jobs, refused, shards
+from tests.system.fetching import LISTING, ask, fetched, jobs, publish, refused, shards
 from tests.system.journal import settled, verify_disk
 from tests.system.lying import Library, Lie
 from tests.system.models import BLOCK, Content, weights_on_disk
@@ -76,7 +79,7 @@ def _asked(library: Library, name: str) -> Counter[str]:
 
 
 def test_what_can_come_comes(root: Path, liar: Liar) -> None:
-    library = Library(liar)
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
     sources = {
         name: library.add(name, _model(name), {BAD: iter(story.lies)})
         for name, story in MENDS.items()
@@ -131,12 +134,11 @@ REFUSED: Final = {
 
 
 def test_the_rest_ends_as_documented_and_goes_on_later(root: Path, liar: Liar) -> None:
-    library = Library(liar)
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
     sources = {
         name: library.add(name, _model(name), {BAD: iter(story.lies)})
         for name, story in REFUSED.items()
     }
-    library.before_lying = lambda name: until(lambda: _good_is_here(root, name))
     with running(root, capacity=CAPACITY, options=OPTIONS) as daemon:
         with ThreadPoolExecutor(len(sources)) as pool:
             told = {
@@ -168,6 +170,30 @@ def test_the_rest_ends_as_documented_and_goes_on_later(root: Path, liar: Liar) -
         verify_disk(daemon, status)
         assert (status["models"], status["partials"]) == (len(REFUSED) - 1, 0)
         assert daemon.stop() == 0
+
+
+@pytest.mark.needs("nginx", "openssl")
+def test_a_mirror_brings_what_the_first_source_does_not(
+    root: Path, liar: Liar, nginx: Nginx
+) -> None:
+    stories = {
+        "forbidden": lying.forbidden,
+        "a-wrong-byte": lying.a_wrong_byte,
+        "too-many-for-long": lying.too_many(3000),
+    }
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
+    with running(root, capacity=CAPACITY, options=OPTIONS) as daemon:
+        for name, lie in stories.items():
+            first = library.add(name, _model(name), {BAD: repeat(lie)})
+            publish(nginx.root / name, _model(name))
+            mirror = f"{nginx.url}/{name}/{LISTING}"
+            record = fetched(daemon.client, name, [first, mirror])
+            assert record["source"] == mirror
+            assert _model(name).is_at(Path(record["path"])), name
+        verify_disk(daemon, settled(daemon))
+        assert daemon.stop() == 0
+    weights = [one.path for one in nginx.answered() if not one.path.endswith(LISTING)]
+    assert weights == [f"/{name}/{BAD}" for name in stories]
 
 
 def _good_is_here(root: Path, name: str) -> bool:

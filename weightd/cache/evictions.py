@@ -86,6 +86,8 @@ class Evictions:
             await self._stand_again(victims, arrival, {})
             raise
         self._out_of_reach(victims, moved, reason, key)
+        if arrival is not None:
+            self.give_up(arrival.dropped)
 
     async def _owe_nothing(self, victims: Sequence[Doomed], arrival: Reservation | None) -> None:
         """Make older retirements of the victims' keys last before the victims go.
@@ -274,10 +276,11 @@ class Evictions:
 
     def give_up(self, dropped: Iterable[Dropped]) -> None:
         """Unlink the partials that the ledger named to make room."""
-        for booked, remains in dropped:
-            stored = self._context.partials.dropped(booked)
-            log.info("what was fetched of %s goes to make room", stored.key)
-            self._context.tasks.spawn(self._drop(stored, remains), "drop partial")
+        for one in dropped:
+            stored = self._context.partials.take(one)
+            if stored is not None:
+                log.info("what was fetched of %s goes to make room", stored.key)
+                self._context.tasks.spawn(self._drop(stored, one.remains), "drop partial")
 
     async def _drop(self, partial: Parked, remains: Remains) -> None:
         while not self._stopping:
@@ -351,6 +354,7 @@ class Evictions:
         if arrival is not None:
             # Before the victims come back, or the promises would pass the budget for a moment.
             self.release(arrival)
+            self._context.partials.keep(arrival.dropped)
         marked: set[GenerationId] = set()
         # While they are leaving no publication of their key can take the mark off again.
         while late := [one.id for one in victims if one.superseded and one.id not in marked]:

@@ -18,7 +18,7 @@ is dropped of them is doomed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from weightd.errors import InUse, NotResident, Pinned
 from weightd.ledger.entries import (
@@ -248,6 +248,16 @@ class Ledger(Holdings):
     def drop_parked(self, parked: Parked) -> Remains:
         """Give up what was parked.  Raises IllegalMove when it was resumed or dropped."""
         return self._drop(parked).remains
+
+    def keep_parked(self, dropped: Sequence[Dropped]) -> None:
+        """What an arrival was to cost stays: its victims were refused, and it is released.
+
+        Call it before anything else is decided, and with what is all there still.
+        """
+        for one in dropped:
+            self._shelf.take_back(one.remains)
+            self.story.append(("keep", str(one.parked.key), one.parked.bytes))
+        self._partials.put_back([one.parked for one in dropped])
 
     def drop_over(self, limit: int) -> list[Dropped]:
         """Drop what is parked, the oldest first, until ``limit`` bounds what is promised."""

@@ -190,6 +190,7 @@ class Course:
             plan = listed.plan(self._context, listing, started)
             links = tuple({link.generation: None for link in plan.links})
             resuming = None if partial is None else partial.booked
+            job.needed = plan.size
             return Need(plan.size, links, resuming, job.spare)
 
         want = Want(job.key, listing.bytes or 0, need)
