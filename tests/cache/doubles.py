@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import queue
 import random
+import sys
 import tarfile
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping
@@ -127,6 +129,43 @@ class Paused(Whole):
         return size
 
 
+class Stepwise(Whole):
+    """A body that brings so many bytes at each `bring`."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = 0
+        self._more: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._dry = threading.Event()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    def bring(self, size: int) -> None:
+        """Bring ``size`` bytes, and wait until they are written.  Not for the loop's thread."""
+        assert self._dry.wait(PATIENCE), "the body was not read to where it stands"
+        self._dry.clear()
+        self._more.put(size)
+        assert self._dry.wait(PATIENCE), "nobody took what the body brought"
+
+    def finish(self) -> None:
+        """Bring all the rest."""
+        self._more.put(sys.maxsize)
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._left:
+            self._dry.set()
+            self._left = self._more.get(timeout=PATIENCE)
+        size = super().readinto(buffer[: min(len(buffer), self._left)])
+        self._left -= size
+        return size
+
+
 class Hold:
     """Stops whatever thread meets it, until it is let go."""
 
@@ -207,6 +246,9 @@ class HeldWorkers:
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> asyncio.Future[Any]:
         return self._inner.housekeep(self._held(call, fills=False), *args, **kwargs)
+
+    def settle(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.settle(self._held(call), *args, **kwargs)
 
     def transfer(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any

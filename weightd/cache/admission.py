@@ -89,25 +89,44 @@ class Admission:
         """
         loop = asyncio.get_running_loop()
         bound = loop.time() + self._context.options.grant_timeout
-        patience = None
+        ledger, patience = self._context.ledger, None
         while True:
             room = await self._context.room()
             if reservation.refusal is not None:
                 raise reservation.refusal
-            if self._context.ledger.grant(reservation, room):
+            if ledger.grant(reservation, room):
                 return
             now = loop.time()
             if now >= bound:
                 raise self._not_granted(reservation)
-            if self._context.ledger.usage().doomed:
+            # All is there, unless the look missed what others wrote meanwhile: the next may tell.
+            if ledger.usage().doomed or ledger.may_be_granted(reservation, room):
                 patience = None
             elif patience is None:
                 # What was unlinked may be seen late.
                 late = max(self._context.options.seen_late, self._context.store.freeing_seen_within)
                 patience = now + late + LOOK_SECONDS
             elif now >= patience:
-                raise disk_full(reservation.bytes, room)
+                await self._make_good(reservation)
             await self._context.changed.wait(min(LOOK_SECONDS, bound - now))
+
+    async def _make_good(self, reservation: Reservation) -> None:
+        """Evict for a promise that the disk cannot keep, since others wrote when it was made.
+
+        Raises DiskFull when that would not do either.
+        """
+        room = await self._context.settled_room()
+        ledger = self._context.ledger
+        dropped = ledger.drop_over(ledger.promised - max(0, ledger.short_on_disk(room)))
+        if dropped:
+            self._evictions.give_up(dropped)
+            return
+        try:
+            # Nothing more is wanted than what is promised already.
+            short = ledger.plan(None, 0, room)
+        except (Blocked, DiskFull):
+            raise disk_full(reservation.bytes, room) from None
+        await self._evictions.let_go([ledger.evict(one.id) for one in short], "disk")
 
     def _not_granted(self, reservation: Reservation) -> Blocked:
         usage = self._context.ledger.usage()

@@ -424,7 +424,7 @@ class WeightCache:
     ) -> tuple[list[Eviction], int | None]:
         """The journal, oldest first, from after sequence ``after``; and where to go on.
 
-        Without ``after`` it is the newest ``limit`` entries.  Raises Starting.
+        Without ``after`` it is the newest ``limit`` entries.  Raises Starting or IoError.
         """
         if self._memory is None:
             raise Starting
