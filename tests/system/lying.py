@@ -129,6 +129,11 @@ def knows_no_ranges(asked: Asked) -> bool:
     return True
 
 
+def breaks_off_and_knows_no_ranges(asked: Asked) -> None:
+    asked.say(200, len(asked.data))
+    asked.peer.sendall(asked.data[: len(asked.data) // 2])
+
+
 def too_many(retry_after: int) -> Lie:
     def lie(asked: Asked) -> bool:
         asked.peer.sendall(head(429, {"Retry-After": retry_after}))

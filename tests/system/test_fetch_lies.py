@@ -175,6 +175,23 @@ def test_the_rest_ends_as_documented_and_goes_on_later(root: Path, liar: Liar) -
         assert daemon.stop() == 0
 
 
+def test_one_that_always_breaks_off_and_gives_no_part_is_given_up(root: Path, liar: Liar) -> None:
+    """Whatever of it comes, nothing ever comes of it."""
+    library = Library(liar, before_lying=lambda name: until(lambda: _good_is_here(root, name)))
+    lies = repeat(lying.breaks_off_and_knows_no_ranges)
+    source = library.add("m", _model("m"), {BAD: lies})
+    with running(root, capacity=CAPACITY, options=OPTIONS) as daemon:
+        problem = refused(daemon.client, "m", source)
+        assert (problem["code"], problem["http_status"]) == ("origin-failed", 200)
+        assert _asked(library, "m")[BAD] <= 12
+        library.lies.clear()
+        library.asked.clear()
+        until(lambda: ask(daemon.client, "m", source).status == 200)
+        assert _asked(library, "m") == Counter({BAD: 1})
+        verify_disk(daemon, settled(daemon))
+        assert daemon.stop() == 0
+
+
 @pytest.mark.needs("nginx", "openssl")
 def test_a_mirror_brings_what_the_first_source_does_not(
     root: Path, liar: Liar, nginx: Nginx

@@ -36,7 +36,10 @@ GATHER_SECONDS: Final = 0.02
 """... or when it took so long, since a kill loses what is not written down."""
 
 FAILURES_MAX: Final = 5
-"""Failures in a row, with nothing read between them, after which an origin is given up."""
+"""Failures in a row, with nothing read between them, after which an origin is given up.
+
+Also as many times as a file may be read from its start, where it gives no ranges and breaks off.
+"""
 
 PAUSE_FIRST_SECONDS: Final = 0.25
 PAUSE_MAX_SECONDS: Final = 10.0
@@ -213,6 +216,9 @@ class Download:
             piece = range.piece
             piece.whole = True
             if not self._ranges.merge(range) and not piece.reading:
+                piece.restarts += 1
+                if piece.restarts >= FAILURES_MAX:
+                    raise error
                 piece.part.discard()
                 self._ranges.again(piece)
             return

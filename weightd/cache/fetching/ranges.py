@@ -39,13 +39,15 @@ class Piece:
     """One file of the model on its way, and what of it no stream reads at the moment.
 
     ``whole`` says that the origin gives no ranges of it: one stream reads it from its start.
-    ``mismatched`` that its content was wrong once and is read a second time.
+    ``mismatched`` that its content was wrong once and is read a second time, ``restarts`` how
+    often it was read from its start because it broke off.
     """
 
     file: RemoteFile
     part: Part
     whole: bool = False
     mismatched: bool = False
+    restarts: int = 0
     reading: int = 0
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
     shared: bool = False
