@@ -325,7 +325,8 @@ def test_an_abort_frees_what_was_written(store: Store) -> None:
     assert remains.bytes == ledger.written == (70 << 20) + store.block
     freed = Claims()
     assert store.unlink(remains, freed) == 0
-    assert freed.total == remains.bytes
+    # Beside it what the filesystem may take for itself, to know where a file with holes is.
+    assert remains.bytes <= freed.total <= remains.bytes + store.block
 
 
 def test_one_arrival_is_kept_for_a_key_and_the_last_one(root: Path) -> None:
