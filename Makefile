@@ -41,7 +41,7 @@ test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		bash btrfs-progs curl e2fsprogs faketime fuse3 mount nginx-light npm openssl prometheus \
+		aria2 bash btrfs-progs curl e2fsprogs faketime fuse3 mount nginx-light npm openssl prometheus \
 		strace tar util-linux xfsprogs
 	npm install --global --silent azurite
 

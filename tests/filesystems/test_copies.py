@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.filesystems.disks import MB, available, run
+from tests.filesystems.disks import KINDS, MB, available, run
 from tests.system.daemon import Daemon, running
 
 SIZE: Final = 48 * MB + 1234
@@ -61,6 +61,7 @@ def test_a_copy_costs_no_blocks_where_they_can_be_shared_and_is_nobody_elses(dis
         assert daemon.stop() == 0
 
 
+@pytest.mark.parametrize("disk", KINDS[:1], indirect=True)
 def test_what_the_kernel_does_not_copy_is_read_and_written(disk: Path, tmp_path: Path) -> None:
     shared = tmp_path / "elsewhere"
     shared.mkdir()
