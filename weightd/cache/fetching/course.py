@@ -201,12 +201,15 @@ class Course:
             job.enter("waiting")
             patience = job.patience(loop.time())
             try:
-                return plan, await self._admission.admit(want, patience)
+                reservation = await self._admission.admit(want, patience)
             except (TooLarge, Blocked, DiskFull) as error:
                 # Somebody more patient may have joined meanwhile.
                 if not isinstance(error, Blocked) or job.patience(loop.time()) <= 0:
                     self._admission.refused(job.key, error)
                     raise
+            else:
+                # The plan that room was made for, and not the one before it was asked for.
+                return plan, reservation
 
     def _partial(self, key: Key) -> Partial | None:
         """What is here of the model, unless that alone is more than the budget by now."""
