@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from tests.api.origin import Origin
-from tests.cache.doubles import Gate, Hold, bytes_of
+from tests.cache.doubles import Gate, Hold, Whole, bytes_of
 from tests.cache.fetch_stories import FIRST, KEY, NEXT, fetch_of
 from tests.cache.node import BLOCK, Node, running, soon
 from tests.cache.stories import CAPACITY, is_as_good_as_new
-from weightd.cache import FetchOutcome
+from weightd.cache import FetchOutcome, PutTerms
 from weightd.cache.fetching.terms import FetchView
 from weightd.errors import Draining, FetchCancelled, GenerationGone, TooLarge
-from weightd.model import FileEntry, content_digest
+from weightd.model import FileEntry, Key, content_digest
 
 BEFORE = (
     *("list", "ingest.begun", "ingest.noted", "part.written"),
@@ -185,6 +185,28 @@ async def trim(node: Node) -> None:
     upkeep = node.cache._upkeep
     assert upkeep is not None
     await soon(upkeep._trimming.trim())
+
+
+async def test_what_came_while_it_waited_for_room_is_not_brought_again(
+    quick_path: Path, origin: Origin
+) -> None:
+    """It has room for what it needs by then, and for no more."""
+    async with running(quick_path / "root", CAPACITY) as node:
+        node.origin = origin
+        await node.put("x", 7 * BLOCK)
+        await node.cache.pin("other", Key("x"))
+        fetch = asyncio.ensure_future(fetch_of(node, wait=30.0))
+        while not node.cache.waiting:
+            await asyncio.sleep(0)
+        shard = FIRST["shard-1"]
+        await node.cache.put(Key("shard"), Whole(shard), PutTerms(length=len(shard)))
+        await node.cache.unpin("other", Key("x"))
+        record = (await soon(fetch)).record
+        assert record is not None
+        assert node.resident() == ["org/model", "shard"]
+        assert node.usage.used == 4 * BLOCK
+        assert origin.bodies("shard-1") == 0
+        await is_as_good_as_new(node)
 
 
 # -- Somebody puts the same key ----------------------------------------------------------------
