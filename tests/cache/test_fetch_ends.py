@@ -25,14 +25,9 @@ from weightd.errors import Draining, FetchCancelled
 from weightd.ledger import Generation
 from weightd.model import Digest
 
-NAMES = [
-    "fetch that evicts",
-    "fetch what was begun",
-    "fetch what shares files",
-    "fetch the next",
-    "fetch that retires",
-    "revalidate",
-]
+NAMES = ["fetch what was begun", "fetch what shares files", "fetch that retires", "revalidate"]
+if THOROUGH:
+    NAMES += ["fetch that evicts", "fetch the next"]
 
 
 Act = Callable[[Job], Coroutine[Any, Any, None]]
@@ -142,7 +137,7 @@ async def test_drained_at_every_suspension(quick_path: Path, origin: Origin, nam
 # -- While every call to the disk is held ----------------------------------------------
 
 
-HELD = NAMES if THOROUGH else ["fetch what was begun", "fetch that retires"]
+HELD = NAMES if THOROUGH else ["fetch what was begun"]
 
 
 async def acted_while_held(story: Story, node: Node, nth: int, act: Act) -> FetchView | None:

@@ -375,6 +375,6 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 CacheMachine.TestCase.settings = settings(
-    max_examples=400 if THOROUGH else 40, stateful_step_count=40, deadline=None
+    max_examples=400 if THOROUGH else 30, stateful_step_count=40, deadline=None
 )
 TestCache = CacheMachine.TestCase
