@@ -200,6 +200,24 @@ async def test_what_is_shared_with_what_is_here_costs_nothing(root: Path, origin
         assert node.usage.used == 5 * BLOCK
 
 
+async def test_what_somebody_gives_up_is_let_be_until_the_list_is_read_again(
+    root: Path, origin: Origin
+) -> None:
+    async with running(root, 10 * BLOCK) as node:
+        wishes = [wish(origin, A, 4), wish(origin, B, 4)]
+        origin.flowing.clear()
+        await node.cache.fetching.wish(wishes)
+        await until_asked(node, origin, "a")
+        (job,) = [job for job in node.cache.fetching.views() if job.key == A]
+        await soon(node.cache.fetching.cancel(job.id))
+        origin.flowing.set()
+        await tidied(node)
+        assert node.resident() == ["b"]
+        assert states(node) == {"a": "cancelled", "b": "done"}
+        await wished(node, wishes)
+        assert node.resident() == ["a", "b"]
+
+
 # -- How long they stay -------------------------------------------------------------------
 
 

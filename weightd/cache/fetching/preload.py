@@ -2,7 +2,8 @@
 
 In order: one that would evict another wished for before it stays away and is
 reported, rather than that the two take turns.  It is wished for again when the
-books have room for it, or after a while.
+books have room for it, or after a while; what somebody cancels, when the list
+is read again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from weightd.cache.pinning import Pins
 from weightd.errors import (
     Blocked,
     DiskFull,
+    FetchCancelled,
     NotPinned,
     StateUnwritable,
     TooLarge,
@@ -48,6 +50,8 @@ class Preload:
         self._wishes: tuple[Wish, ...] = ()
         self._reported: dict[Key, str] = {}
         self._kept: dict[Key, GenerationId] = {}
+        self._before: set[str] = set()
+        """The jobs that had ended when the list was read: since then all may be otherwise."""
 
     async def wish(self, wishes: Sequence[Wish]) -> None:
         """Replace the list; what is not wished any more is kept for nobody."""
@@ -59,6 +63,8 @@ class Preload:
         for key in held - forever:
             await self._unpin(key)
         await self._fetches.unload({wish.key: wish.sources for wish in wishes})
+        last = [self._fetches.last(wish.key) for wish in wishes]
+        self._before = {job.id for job in last if job is not None}
         await self.tidy()
 
     async def tidy(self) -> None:
@@ -91,7 +97,11 @@ class Preload:
             log.warning("%s is not preloaded: %s", key, error)
 
     def _is_let_be(self, last: Job, spare: frozenset[Key]) -> bool:
-        """Whether nothing has changed since it did not fit."""
+        """Whether somebody gave it up, or nothing has changed since it did not fit."""
+        if last.id in self._before:
+            return False
+        if isinstance(last.error, FetchCancelled):
+            return True
         if not isinstance(last.error, TooLarge | Blocked | DiskFull):
             return False
         if self._context.clock.now() - (last.ended_at or 0.0) >= AGAIN_SECONDS:
