@@ -224,7 +224,7 @@ async def test_what_somebody_gives_up_is_let_be_until_the_list_is_read_again(
 async def test_kept_forever_is_pinned_while_it_is_wished_for(root: Path, origin: Origin) -> None:
     async with running(root, 10 * BLOCK) as node:
         await wished(node, [wish(origin, A, 4, "forever")])
-        await tidied(node)
+        # As it came, before anything could evict it.
         assert [(view.holder, view.forever) for view in node.cache.pins()] == [(HOLDER, True)]
         with pytest.raises(Blocked):
             await node.put("x", 8 * BLOCK)

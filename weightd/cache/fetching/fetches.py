@@ -107,7 +107,8 @@ class Fetches:
     def preload(self, key: Key, terms: FetchTerms, place: int, spare: frozenset[Key]) -> None:
         """Wish for ``key`` when nothing else is to be done, without evicting ``spare``.
 
-        Of those that wait for their turn the lowest ``place`` is next.  Raises as `join` does.
+        Of those that wait for their turn the lowest ``place`` is next.  A holder has its pin
+        before anything can evict what came.  Raises as `join` does.
         """
         job = self._jobs.live(key)
         if job is None:
@@ -115,6 +116,8 @@ class Fetches:
             job.preload = True
         if job.preload:
             job.place, job.spare = place, spare
+            if terms.holder is not None and terms.holder not in job.holders:
+                job.callers.append(Caller(terms, until=job.asked_at, here=False))
         self.start_next()
 
     async def unload(self, wished: Mapping[Key, tuple[str, ...]]) -> None:

@@ -87,7 +87,9 @@ class Preload:
             if self._is_let_be(last, spare):
                 return
         try:
-            self._fetches.preload(wish.key, FetchTerms(wish.sources), place, spare)
+            kept = wish.keep == "forever"
+            terms = FetchTerms(wish.sources, holder=HOLDER if kept else None, forever=kept)
+            self._fetches.preload(wish.key, terms, place, spare)
         except WeightdError as error:
             self._report(wish.key, error)
 
