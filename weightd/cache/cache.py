@@ -148,7 +148,7 @@ class WeightCache:
         )
         pins = await self._start_pins(report)
         for id in superseded:
-            await self._evictions.mark_or_later(id)
+            await self._evictions.retirements.mark_or_later(id)
         self._memory = Memory(context, self._evictions, history, recency)
         self._fetching = Fetching(
             context,

@@ -205,12 +205,12 @@ class Publications:
         manifest = _restated(model.manifest, origination)
         manifest = replace(manifest, sequence=self._next_sequence())
         # Nobody else is to mark it meanwhile.
-        self._evictions.forget_mark(known.id)
+        self._evictions.retirements.forget(known.id)
         try:
             await self._context.workers.commit(self._context.store.restore, manifest)
         except (IoError, NoSpace):
             # It may be unmarked by now, and would come before what is current at the next start.
-            await self._evictions.mark_or_later(known.id)
+            await self._evictions.retirements.mark_or_later(known.id)
             raise
         model.manifest = manifest
 
@@ -229,12 +229,12 @@ class Publications:
             if self._context.ledger.generation(succession.replaced.id) is not None:
                 # Used, or refused by the disk: it is retired now, and `Upkeep` asks again.
                 self._tell("retired", succession.replaced.generation)
-                await self._evictions.mark_or_later(succession.replaced.id)
+                await self._evictions.retirements.mark_or_later(succession.replaced.id)
         if succession.left:
             self._context.tasks.spawn(self._evictions.let_go(succession.left), "let go")
         if succession.retired is not None:
             self._tell("retired", succession.retired)
-            await self._evictions.mark_or_later(succession.retired.id)
+            await self._evictions.retirements.mark_or_later(succession.retired.id)
 
     def _tell(self, type: str, generation: Generation) -> None:
         self._context.events.tell(

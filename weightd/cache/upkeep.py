@@ -136,7 +136,7 @@ class Upkeep:
             "trim": partial(_every, options.trim_interval, self._trimming.trim, at_once=True),
             "fetches": partial(_every, options.trim_interval, self._fetching.tidy, at_once=True),
             "forget": partial(_every, options.trim_interval, self._pins.forget_again),
-            "mark": partial(_every, options.trim_interval, self._evictions.mark_again),
+            "mark": partial(_every, options.trim_interval, self._evictions.retirements.mark_again),
             "let damaged go": partial(
                 _every, options.trim_interval, self._evictions.let_damaged_go, at_once=True
             ),
