@@ -41,7 +41,7 @@ test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		bash btrfs-progs curl dash e2fsprogs faketime fuse3 jq mount nginx-light npm openssl \
+		aria2 bash btrfs-progs curl dash e2fsprogs faketime fuse3 jq mount nginx-light npm openssl \
 		prometheus strace tar tmux util-linux xfsprogs
 	npm install --global --silent azurite
 

@@ -117,7 +117,9 @@ class Manifest:
     crash between a publication and the retirement of its predecessor the
     newer of two is known without trusting a clock.  ``published_at`` is in
     seconds since the epoch.  ``revision`` is what a mutable reference at the
-    origin resolved to.
+    origin resolved to.  ``validators`` are what ``source`` told of its files
+    then, by path: of a file of which it tells the same later, this is still
+    the content.
     """
 
     key: Key
@@ -127,6 +129,7 @@ class Manifest:
     published_at: float
     source: str | None = None
     revision: str | None = None
+    validators: tuple[tuple[str, str], ...] = ()
 
     @property
     def id(self) -> GenerationId:

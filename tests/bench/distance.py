@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 _CHUNK: Final = 256 << 10
@@ -54,14 +55,13 @@ class Line:
             async with self._changed:
                 self._size -= len(data)
                 self._changed.notify_all()
-            try:
-                if not data:
-                    target.close()
-                    return
+            if not data:
+                target.close()
+                return
+            if not target.is_closing():
                 target.write(data)
-                await target.drain()
-            except ConnectionError:
-                data = b""
+                with suppress(ConnectionError):
+                    await target.drain()
 
 
 async def relay(port: int, server: int, seconds: float, window: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.bench import processes
 from tests.bench.client import Connection, Unexpected, call
-from tests.bench.clients import Job, bring
+from tests.bench.clients import Brought, Job, bring
 from tests.bench.figures import Row
 from tests.bench.models import ROUND_TRIP_MILLISECONDS, Model, Servers, served
 from tests.bench.place import room
@@ -26,7 +26,8 @@ MEMORY_BYTES: Final = 300e6
 """What the daemon may take at most, whatever it fetches."""
 
 _NEEDS: Final = (
-    "curl", "aria2c", "nginx", "weed", "sha256sum", "sync", "boto3", "obstore", "huggingface_hub",
+    "curl", "aria2c", "nginx", "weed", "sha256sum", "openssl", "sync", "boto3", "obstore",
+    "huggingface_hub",
 )  # fmt: skip
 _SETTLE: Final = 0.05
 
@@ -42,7 +43,6 @@ _SHOWN: Final = {
     "hub": "from a hub",
     "far": f"from a web server {ROUND_TRIP_MILLISECONDS} ms away",
 }
-_SAME: Final = ", sha256sum, sync"
 
 
 class Comparison:
@@ -55,31 +55,32 @@ class Comparison:
         files = f"{each / 1e6:,.0f} MB" if count == 1 else f"{count} x {each / 1e6:,.0f} MB"
         scenario = f"A fetch of {files}"
         what = _SHOWN[kind]
-        self.same = {
-            name: Row(scenario, what, name + _SAME, "MB/s", aim=">= 1") for name in _RIVALS[kind]
+        self.rates = {
+            name + steps: Row(scenario, what, name + steps, "MB/s", aim=">= 1" if steps else "")
+            for name in _RIVALS[kind]
+            for steps in Brought(0, 0, 0, 0).steps
         }
-        self.alone = {name: Row(scenario, what, name, "MB/s") for name in _RIVALS[kind]}
         self.memory = Row(scenario, f"{what}, most memory", "what it may be", "MB", aim="<= 1")
 
     @property
     def rows(self) -> Iterator[Row]:
-        return itertools.chain(self.same.values(), self.alone.values(), [self.memory])
+        return itertools.chain(self.rates.values(), [self.memory])
 
     def run(self, server: Server, servers: Servers, place: Path, number: int) -> None:
         """One round: everybody takes a turn, and who is first is another each time."""
         turns = ["", *_RIVALS[self.kind]]
         first = number % len(turns)
         size = self.model.bytes
-        ours, took = 0.0, dict[str, tuple[float, float]]()
+        ours, took = 0.0, dict[str, float]()
         for name in turns[first:] + turns[:first]:
             if name:
-                took[name] = bring(name, Job(servers, self.kind, self.model, place / "copy"))
+                brought = bring(name, Job(servers, self.kind, self.model, place / "copy"))
+                took |= {name + steps: seconds for steps, seconds in brought.steps.items()}
             else:
                 ours, memory = _fetch(server, place / "root", servers, self.kind, self.model)
                 self.memory.add(memory, MEMORY_BYTES)
-        for name, (alone, same) in took.items():
-            self.same[name].add(size / ours, size / same)
-            self.alone[name].add(size / ours, size / alone)
+        for name, seconds in took.items():
+            self.rates[name].add(size / ours, size / seconds)
 
 
 def measure(bench: Bench) -> list[Row]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import queue
 import random
+import sys
 import tarfile
 import threading
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from types import TracebackType, coroutine
 from typing import Any
 
 from weightd.cache import Source
@@ -18,6 +20,23 @@ from weightd.store import NoSpace
 
 PATIENCE = 30.0
 """Seconds after which a wait that should end at once is a failure."""
+
+
+@coroutine
+def suspended(work: Coroutine[Any, Any, Any], each: Callable[[], None]) -> Generator[Any, Any, Any]:
+    """Run ``work``, calling ``each`` whenever it is about to be suspended."""
+    error: BaseException | None = None
+    while True:
+        try:
+            awaited = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value
+        error = None
+        each()
+        try:
+            yield awaited
+        except BaseException as thrown:  # noqa: BLE001 - it is the work's to handle
+            error = thrown
 
 
 class FakeClock:
@@ -110,6 +129,43 @@ class Paused(Whole):
         return size
 
 
+class Stepwise(Whole):
+    """A body that brings so many bytes at each `bring`."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = 0
+        self._more: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._dry = threading.Event()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    def bring(self, size: int) -> None:
+        """Bring ``size`` bytes, and wait until they are written.  Not for the loop's thread."""
+        assert self._dry.wait(PATIENCE), "the body was not read to where it stands"
+        self._dry.clear()
+        self._more.put(size)
+        assert self._dry.wait(PATIENCE), "nobody took what the body brought"
+
+    def finish(self) -> None:
+        """Bring all the rest."""
+        self._more.put(sys.maxsize)
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._left:
+            self._dry.set()
+            self._left = self._more.get(timeout=PATIENCE)
+        size = super().readinto(buffer[: min(len(buffer), self._left)])
+        self._left -= size
+        return size
+
+
 class Hold:
     """Stops whatever thread meets it, until it is let go."""
 
@@ -124,6 +180,29 @@ class Hold:
 
     def let_go(self) -> None:
         self._go.set()
+
+
+class Gate:
+    """Holds whoever comes first, or as the n-th, to one failpoint."""
+
+    def __init__(self) -> None:
+        self._step: str | None = None
+        self._left = 0
+        self._hold: Hold | None = None
+        self._passing = threading.Lock()
+
+    def hold_at(self, step: str, nth: int = 1) -> Hold:
+        self._step, self._left, self._hold = step, nth, Hold()
+        return self._hold
+
+    def pass_by(self, reached: str) -> None:
+        with self._passing:
+            if reached != self._step:
+                return
+            self._left -= 1
+            meets = self._left == 0
+        if meets and self._hold is not None:
+            self._hold.meet()
 
 
 class HeldWorkers:
@@ -167,6 +246,9 @@ class HeldWorkers:
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> asyncio.Future[Any]:
         return self._inner.housekeep(self._held(call, fills=False), *args, **kwargs)
+
+    def settle(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.settle(self._held(call), *args, **kwargs)
 
     def transfer(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any

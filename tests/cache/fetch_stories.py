@@ -67,21 +67,29 @@ async def a_fetched_and_pinned_model(node: Node) -> None:
 
 async def a_partial(node: Node) -> None:
     """Half of one file, all of another, of what an earlier fetch was bringing."""
-    stored = await asyncio.to_thread(leave_part_of, node.store, source_of(node.origin, FIRST))
+    source = source_of(node.origin, FIRST)
+    begun = {"config.json": 100, "shard-1": BLOCK}
+    stored = await asyncio.to_thread(leave_part_of, node.store, source, FIRST, begun)
     node.cache._context.partials.load(stored)
     assert node.usage.parked == 2 * BLOCK
 
 
-def leave_part_of(store: Store, source: str, key: Key = KEY) -> Parked:
-    """Park an arrival that has what a fetch of ``FIRST`` would have half way."""
+def leave_part_of(
+    store: Store,
+    source: str,
+    files: Mapping[str, bytes],
+    sizes: Mapping[str, int],
+    key: Key = KEY,
+) -> Parked:
+    """Park an arrival that has of ``files`` so many bytes each, as a fetch would half way."""
     origin = open_origin(parse_reference(source), trust=Trust(), patience=Patience())
     listing = origin.list()
     origin.close()
     job = Job(key, (source,), None, None, created_at=0.0, order=0, asked_at=0.0)
     ingest = begun(store, key)
     ingest.note(encode_note(job, listing))
-    for path, size in (("config.json", 100), ("shard-1", BLOCK)):
-        body = FIRST[path]
+    for path, size in sizes.items():
+        body = files[path]
         part = ingest.part(path, len(body), claim=lambda size: None, wrote=lambda size: None)
         part.write(0, memoryview(body)[:size])
     return ingest.park()

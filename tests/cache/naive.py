@@ -6,8 +6,14 @@ every wish.  Sizes are in blocks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+SHARED: Final = "shared"
+"""The file that is the same in every model that is fetched."""
+
+SHARED_BLOCKS: Final = 2
 
 
 class Lease(NamedTuple):
@@ -18,20 +24,58 @@ class Lease(NamedTuple):
 
 
 @dataclass(eq=False)
+class Blob:
+    """One file's content on the disk, which several copies may have."""
+
+    blocks: int
+
+
+@dataclass(eq=False)
 class Copy:
-    """One content of one key."""
+    """One content of one key: a file of its own, and the shared one if it was fetched."""
 
     key: str
     seed: int
-    blocks: int
+    own: Blob
+    shared: Blob | None = None
     pins: dict[str, Lease] = field(default_factory=dict)
     open: bool = False
     seen_open: bool = False
     damaged: bool = False
 
     @property
+    def blobs(self) -> frozenset[Blob]:
+        return frozenset([self.own] if self.shared is None else [self.own, self.shared])
+
+    @property
+    def blocks(self) -> int:
+        return size_of(self.blobs)
+
+    @property
     def kept(self) -> bool:
         return bool(self.pins) or self.seen_open
+
+
+@dataclass(eq=False)
+class Left:
+    """What an unfinished fetch left: so many blocks of the copy's own file, the shared one."""
+
+    key: str
+    own: int
+    shared: bool
+    made: int
+
+    @property
+    def blocks(self) -> int:
+        return self.own + self.shared * SHARED_BLOCKS
+
+
+def size_of(blobs: Iterable[Blob]) -> int:
+    return sum(blob.blocks for blob in set(blobs))
+
+
+def used_by(copies: Iterable[Copy]) -> set[Blob]:
+    return {blob for copy in copies for blob in copy.blobs}
 
 
 class Naive:
@@ -42,24 +86,81 @@ class Naive:
         self.copies: list[Copy] = []
         self.current: dict[str, Copy] = {}
         self.idle_first: list[str] = []
+        self.left: list[Left] = []
+        """The first to go before all others; one of a key at most."""
+        self._made = 0
         self._pinned_in_order: dict[tuple[str, str], list[Copy]] = {}
 
     # -- Wishes ----------------------------------------------------------------
+
+    @property
+    def used(self) -> int:
+        return size_of(used_by(self.copies)) + sum(one.blocks for one in self.left)
+
+    def left_of(self, key: str) -> Left | None:
+        return next((one for one in self.left if one.key == key), None)
 
     def put(self, key: str, seed: int, blocks: int) -> str:
         refusal = self._make_room(key, blocks)
         if refusal is not None:
             return refusal
-        known = next((one for one in self.copies if (one.key, one.seed) == (key, seed)), None)
+        return self._arrive(Copy(key, seed, Blob(blocks)))
+
+    def fetch(self, key: str, seed: int, blocks: int, linked: Copy | None) -> str:
+        """``linked`` is where the shared file is, if it is anywhere."""
+        current = self.current.get(key)
+        if current is not None and current.seed == seed:
+            self._touch(current)
+            return "same"
+        if (refusal := self.begin(key, seed, blocks, linked)) is not None:
+            return refusal
+        resumed = self.left_of(key)
+        self.give_up(key)
+        if resumed is not None and resumed.shared:
+            linked = None
+        shared = Blob(SHARED_BLOCKS) if linked is None else linked.shared
+        answer = self._arrive(Copy(key, seed, Blob(blocks), shared))
+        if answer == "pinned":
+            self.leave(key, blocks, shared=linked is None)
+        return answer
+
+    def begin(self, key: str, seed: int, blocks: int, linked: Copy | None) -> str | None:
+        """Make room for what is fetched; the refusal, if that is what it comes to.
+
+        What was begun is brought to its end, though it could be linked.
+        """
+        same, resumed = self._known(key, seed), self.left_of(key)
+        if resumed is not None and resumed.shared:
+            linked = None
+        if same is not None and not same.damaged and (resumed is None or not resumed.own):
+            blocks = 0
+        needed = blocks + (0 if linked else SHARED_BLOCKS)
+        return self._make_room(key, needed, linked=linked, resumed=resumed)
+
+    def _known(self, key: str, seed: int) -> Copy | None:
+        return next((one for one in self.copies if (one.key, one.seed) == (key, seed)), None)
+
+    def leave(self, key: str, own: int, *, shared: bool) -> None:
+        self._made += 1
+        self.left.append(Left(key, own, shared, self._made))
+
+    def give_up(self, key: str) -> None:
+        left = self.left_of(key)
+        if left is not None:
+            self.left.remove(left)
+
+    def _arrive(self, copy: Copy) -> str:
+        key = copy.key
+        known = self._known(key, copy.seed)
         if known is not None and known.damaged:
             return "pinned"
         if known is not None and self.current.get(key) is known:
             self._touch(known)
             return "same"
-        copy = known
-        if copy is None:
-            copy = Copy(key, seed, blocks)
+        if known is None:
             self.copies.append(copy)
+        else:
+            copy = known
         previous = self.current.get(key)
         self.current[key] = copy
         self._touch(copy)
@@ -67,29 +168,53 @@ class Naive:
             self._end(previous)
         return "created"
 
-    def _make_room(self, key: str, blocks: int) -> str | None:
-        if blocks > self.capacity:
+    def _make_room(
+        self, key: str, blocks: int, *, linked: Copy | None = None, resumed: Left | None = None
+    ) -> str | None:
+        own = 0 if resumed is None else resumed.blocks
+        if max(own, blocks) > self.capacity:
             return "too-large"
         while True:
-            short = blocks - (self.capacity - sum(one.blocks for one in self.copies))
+            short = max(0, blocks - own) - (self.capacity - self.used)
             if short <= 0:
                 return None
             idle = [self.current[name] for name in self.idle_first]
             idle.sort(key=lambda one: one.key != key)  # the one to be replaced first
-            idle = [one for one in idle if not one.kept]
-            if short > sum(one.blocks for one in idle):
+            idle = [one for one in idle if not one.kept and one is not linked]
+            staying = used_by(one for one in self.copies if one not in idle)
+            dropped = [one for one in self.left if one is not resumed]
+            evictable = size_of(used_by(idle) - staying)
+            if short > evictable + sum(one.blocks for one in dropped):
                 return "blocked"
-            victims = []
-            while short > 0:
-                victims.append(idle.pop(0))
-                short -= victims[-1].blocks
+            going, victims = self._choose(short, dropped, idle)
             refused = [one for one in victims if one.open]
             for victim in refused:
                 victim.seen_open = True
             if not refused:
                 for victim in victims:
                     self._forget(victim)
+                self.left = [one for one in self.left if one not in going]
                 return None
+            if resumed is not None:
+                # It was an arrival for a moment, and is the youngest now.
+                self.left.remove(resumed)
+                self.left.append(resumed)
+
+    def _choose(
+        self, short: int, dropped: list[Left], idle: list[Copy]
+    ) -> tuple[list[Left], list[Copy]]:
+        """The first of each until so much is free; no copy while anything left over would do."""
+        going: list[Left] = []
+        victims: list[Copy] = []
+        while short > 0 and dropped:
+            going.append(dropped.pop(0))
+            short -= going[-1].blocks
+        while short > 0:
+            before = size_of(used_by(one for one in self.copies if one not in victims))
+            victims.append(idle.pop(0))
+            after = size_of(used_by(one for one in self.copies if one not in victims))
+            short -= before - after
+        return going, victims
 
     def get(self, key: str) -> Copy | None:
         copy = self.current.get(key)
@@ -109,6 +234,15 @@ class Naive:
         copy.pins[holder] = Lease(ttl, None if ttl is None else now + ttl)
         self._touch(copy)
         return copy
+
+    def pin_fetched(self, holder: str, key: str) -> None:
+        """For ever, whatever else of the key the holder has."""
+        copy = self.current[key]
+        held = self._pinned_in_order.setdefault((holder, key), [])
+        if copy not in held:
+            held.append(copy)
+        copy.pins[holder] = Lease(None, None)
+        self._touch(copy)
 
     def unpin(self, holder: str, key: str) -> bool:
         held = list(self._pinned_in_order.get((holder, key), []))
@@ -157,6 +291,7 @@ class Naive:
 
     def restart(self, now: float) -> None:
         """What the kernel said is forgotten, and every lease gets its full time anew."""
+        self.left.sort(key=lambda one: one.made)
         for copy in list(self.copies):
             copy.seen_open = False
             for holder, (ttl, _) in copy.pins.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.api.origin import Origin
-from tests.cache.doubles import PATIENCE, FakeClock, HeldWorkers, Whole, bytes_of, tar_of
+from tests.cache.doubles import PATIENCE, FakeClock, HeldWorkers, Hold, Whole, bytes_of, tar_of
 from tests.ledger.audit import audit
 from tests.store.support import begun
 from weightd.cache import Options, PutOutcome, PutTerms, WeightCache
@@ -266,6 +266,29 @@ def _walk(directory: Path, depth: int, seen: dict[int, int]) -> None:
             _walk(Path(entry.path), depth + 1, seen)
         elif depth != 1 or entry.name not in OVERHEAD:
             seen[status.st_ino] = status.st_blocks
+
+
+async def decides_between_batches(node: Node, first: Hold, batch: int) -> None:
+    """While all that is retired leaves, ``batch`` at a time, an admission is decided in between.
+
+    ``first`` holds the first seizure.  However slow the filesystem tells what it has, nothing
+    else is named until then.
+    """
+    ledger, many = node.cache.audit(), node.usage.retired_models
+    await soon(first.met.wait())
+    deciding = asyncio.create_task(node.cache.admission(BLOCK))
+    await node.workers.disk(_nothing)
+    assert not deciding.done()
+    assert len(ledger._shelf.leaving) == batch
+    looking = node.workers.arm("filesystem", after=False)
+    first.let_go()
+    await soon(looking.met.wait())
+    for _ in range(5):
+        await node.workers.disk(_nothing)
+    assert not ledger.settling
+    assert node.usage.retired_models == many - batch
+    looking.let_go()
+    await soon(deciding)
 
 
 async def soon(work: Awaitable[T]) -> T:

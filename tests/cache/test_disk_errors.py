@@ -58,7 +58,7 @@ async def test_every_call_fails_once(
             await node.only_loops()
             failed = node.workers.failed
             node.workers.fail(0, FAILURES[failure]())
-            await soon(node.cache._evictions.mark_again())
+            await soon(node.cache._evictions.retirements.mark_again())
             await node.ask_again()
             await let_go_what_failed(node)
             await is_as_good_as_new(node)
@@ -83,7 +83,7 @@ async def test_a_retirement_that_the_disk_refused_is_made_to_last_later(
         assert (await node.put("org/model", 4 * BLOCK, "new")).created
         assert (node.usage.models, node.usage.retired_models) == (1, 1)
         assert not list(root.glob("models/*/superseded"))
-        await node.cache._evictions.mark_again()
+        await node.cache._evictions.retirements.mark_again()
         assert list(root.glob("models/*/superseded"))
         await node.cache.delete(KEY)
         await node.restart()

@@ -7,31 +7,30 @@ by the next start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api.origin import Origin
+from tests.cache.conftest import THOROUGH
+from tests.cache.doubles import suspended
 from tests.cache.fetch_stories import KEY, OTHER, fetch_of
 from tests.cache.node import Node, running, soon
 from tests.cache.stories import CAPACITY, FETCHES, Story, is_as_good_as_new
-from tests.cache.test_cancellation import suspended
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.terms import FetchView
 from weightd.errors import Draining, FetchCancelled
 from weightd.ledger import Generation
 from weightd.model import Digest
 
-NAMES = [
-    "fetch that evicts",
-    "fetch what was begun",
-    "fetch what shares files",
-    "fetch the next",
-    "fetch that retires",
-    "revalidate",
-]
+NAMES = ["fetch what was begun", "fetch what shares files", "fetch that retires", "revalidate"]
+if THOROUGH:
+    NAMES += ["fetch that evicts", "fetch the next"]
+
+
+Act = Callable[[Job], Coroutine[Any, Any, None]]
 
 
 class Cut:
@@ -133,6 +132,84 @@ async def test_drained_at_every_suspension(quick_path: Path, origin: Origin, nam
                 assert has_its_pin(node, job)
             await is_as_good_as_new(node)
     assert states == {"queued", "done"}
+
+
+# -- While every call to the disk is held ----------------------------------------------
+
+
+HELD = NAMES if THOROUGH else ["fetch what was begun"]
+
+
+async def acted_while_held(story: Story, node: Node, nth: int, act: Act) -> FetchView | None:
+    """Do something while the n-th call to the disk is held; None when there are not so many."""
+    hold = node.workers.arm(nth, after=False)
+    telling = asyncio.ensure_future(told(story, node))
+    meeting = asyncio.ensure_future(hold.met.wait())
+    await soon(asyncio.wait([telling, meeting], return_when=asyncio.FIRST_COMPLETED))
+    held = hold.met.is_set()
+    acting = [
+        asyncio.ensure_future(act(job))
+        for job in node.cache._fetching._fetches._jobs.unended()
+        if held
+    ]
+    # It is begun before the call goes on.
+    await asyncio.sleep(0)
+    hold.let_go()
+    meeting.cancel()
+    job = await telling
+    for one in acting:
+        await soon(one)
+    return job if held else None
+
+
+@pytest.mark.parametrize("name", HELD)
+async def test_deleted_while_every_call_is_held(
+    quick_path: Path, origin: Origin, name: str
+) -> None:
+    setting, story = FETCHES[name]
+    nth, going = 0, True
+    while going:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
+            await setting(node)
+            before = standing(node)
+
+            async def delete(job: Job, node: Node = node) -> None:
+                await node.cache.fetching.cancel(job.id)
+
+            job = await acted_while_held(story, node, nth, delete)
+            going = job is not None
+            if job is not None and job.state == "cancelled":
+                assert standing(node) == before
+                assert len(node.cache._context.partials) == 0
+            await is_as_good_as_new(node)
+    assert nth > 5
+
+
+@pytest.mark.parametrize("name", HELD)
+async def test_drained_while_every_call_is_held(
+    quick_path: Path, origin: Origin, name: str
+) -> None:
+    setting, story = FETCHES[name]
+    nth, going = 0, True
+    while going:
+        nth += 1
+        async with running(quick_path / str(nth), CAPACITY) as node:
+            node.origin = origin
+            await setting(node)
+
+            async def drain(job: Job, node: Node = node) -> None:
+                node.cache.drain()
+
+            job = await acted_while_held(story, node, nth, drain)
+            going = job is not None
+            await soon(node.restart())
+            await soon(node.only_loops())
+            jobs = node.cache.fetching.views()
+            assert {one.state for one in jobs} == {"done"}
+            await is_as_good_as_new(node)
+    assert nth > 5
 
 
 # -- Others who come in the last instant ------------------------------------------------

@@ -9,13 +9,14 @@ import shutil
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api.origin import PATIENCE, Origin, http_origin
-from tests.cache.node import BLOCK, Node, running
+from tests.cache.node import BLOCK, STILL, Node, running
 from weightd.cache import FetchTerms
 from weightd.errors import Draining, IoError, OriginFailed
 from weightd.model import Key
@@ -189,3 +190,24 @@ async def test_what_is_secret_in_a_source_is_kept_nowhere(root: Path) -> None:
         assert asked.sources == job.sources
         signed = FetchTerms((f"{origin.url}/m.bin?X-Amz-Signature=hush",), wait=PATIENCE)
         assert (await node.cache.fetch(KEY, signed)).record is not None
+
+
+async def test_what_was_asked_for_first_goes_on_first(root: Path) -> None:
+    with http_origin() as origin:
+        options = replace(STILL, fetch_concurrency=1)
+        names = ("c", "a", "b")
+        origin.flowing.clear()
+        async with running(root, 100 * BLOCK, options=options) as node:
+            for name in names:
+                node.clock.advance(1.0)
+                await node.cache.fetch(
+                    Key(name), FetchTerms((origin.file(f"{name}.bin", bytes(BLOCK)),))
+                )
+            node.cache.drain()
+            origin.flowing.set()
+            await node.restart()
+            origin.asked.clear()
+            await node.only_loops()
+            assert [path for method, path in origin.asked if method == "GET"] == [
+                f"/{name}.bin" for name in names
+            ]

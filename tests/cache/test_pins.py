@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cache.node import BLOCK, STILL, Node, running, soon
+from tests.cache.doubles import PATIENCE
+from tests.cache.node import BLOCK, STILL, Node, decides_between_batches, running, soon
+from weightd.cache import context
 from weightd.cache.pinning import LAPSED_AT_ONCE
 from weightd.errors import (
+    Blocked,
     Draining,
     GenerationGone,
     NotPinned,
@@ -162,6 +167,25 @@ async def test_many_leases_that_end_at_once_leave_requests_their_turn(root: Path
         assert holders(node) == []
 
 
+async def test_retired_models_whose_leases_end_at_once_stop_no_admission(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They leave some at a time, and in between it is decided, however slow the disk."""
+    monkeypatch.setattr(context, "PAUSE", 0.0)
+    many = 2 * LAPSED_AT_ONCE + 1
+    async with running(root, 2 * many * BLOCK) as node:
+        for number in range(many):
+            key = f"model{number}"
+            await node.put(key, BLOCK, "old")
+            await node.cache.pin("replica", Key(key), ttl=3600.0)
+            await node.put(key, BLOCK, "new")
+        hold = node.workers.arm("doom", after=False)
+        node.clock.advance(3600.0)
+        node.cache._context.changed.notify()
+        await decides_between_batches(node, hold, LAPSED_AT_ONCE)
+        await node.until(lambda: node.usage.retired_models == 0)
+
+
 async def lapse(node: Node, seconds: float) -> None:
     node.clock.advance(seconds)
     node.cache._context.changed.notify()
@@ -267,8 +291,41 @@ async def ends_unwritten(node: Node) -> None:
     await node.cache.pin("replica", KEY, ttl=30.0)
     read_only(node, True)
     node.clock.advance(31.0)
-    node.cache._pins.lapse()
+    await node.cache._pins.lapse()
     await lingers(node)
+
+
+@pytest.mark.parametrize("current", [True, False])
+async def test_what_is_unpinned_in_vain_is_not_evicted_meanwhile(root: Path, current: bool) -> None:
+    """Or its record would be that of no model, and pin whatever comes back with its content."""
+    met, go = threading.Event(), threading.Event()
+
+    def reach(name: str) -> None:
+        if name == "unpin.before-commit" and not met.is_set():
+            met.set()
+            assert go.wait(PATIENCE)
+            raise sqlite3.OperationalError("disk I/O error")
+
+    async with running(root, CAPACITY, reach=reach) as node:
+        old = await node.put("model", 6 * BLOCK)
+        await node.cache.pin("replica", KEY)
+        if not current:
+            await node.put("model", BLOCK, "new")
+        unpinning = asyncio.create_task(node.cache.unpin("replica", KEY))
+        assert await asyncio.to_thread(met.wait, PATIENCE)
+        assert node.usage.pins == 0
+        with pytest.raises(Blocked):
+            await soon(node.put("other", 8 * BLOCK))
+        go.set()
+        with pytest.raises(StateUnwritable, match="the pin was not let go"):
+            await soon(unpinning)
+        assert [(view.holder, view.current) for view in node.cache.pins()] == [("replica", current)]
+        assert old.record.path.exists()
+        await soon(node.cache.unpin("replica", KEY))
+        await soon(node.put("other", 8 * BLOCK))
+        assert not old.record.path.exists()
+        await node.restart()
+        assert holders(node) == []
 
 
 async def lingers(node: Node) -> None:

@@ -13,13 +13,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cache.doubles import Hold
-from tests.cache.node import BLOCK, Node, running, soon
+from tests.cache.node import BLOCK, Node, decides_between_batches, running, soon
+from weightd.cache import context, sweep
 from weightd.errors import Blocked, InUse
 from weightd.model import Key
 
@@ -216,3 +217,21 @@ async def test_a_seizure_that_begins_while_the_filesystem_is_asked(root: Path) -
                 await soon(first)
             await soon(second)
             assert node.resident() == ["second", "spare", "used"]
+
+
+async def test_retired_models_that_one_process_lets_go_stop_no_admission(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "PAUSE", 0.0)
+    monkeypatch.setattr(sweep, "BATCH", 2)
+    async with running(root, CAPACITY) as node:
+        with ExitStack() as holds:
+            for name in "abcde":
+                old = await node.put(name, BLOCK, "old")
+                holds.enter_context(held(old.record.path))
+                await node.put(name, BLOCK, "new")
+        hold = node.workers.arm("doom", after=False)
+        looking = asyncio.create_task(node.ask_again())
+        await decides_between_batches(node, hold, 2)
+        await soon(looking)
+        assert node.usage.retired_models == 0

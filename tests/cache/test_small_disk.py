@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache.doubles import Paused, bytes_of
+from tests.cache.doubles import Paused, Stepwise, bytes_of
 from tests.cache.node import BLOCK, STILL, Node, leave_partial, running, soon
 from weightd.cache import PutTerms
 from weightd.errors import Blocked, DiskFull, IoError, StateUnwritable
 from weightd.model import Key
+from weightd.store import Filesystem
 
 MB = 1 << 20
 DISK = 64 * MB
@@ -186,6 +187,50 @@ async def test_an_arrival_that_others_left_no_room_for_is_refused(disk: Path) ->
         assert full.value.others >= 10 * MB
         assert node.resident() == ["pinned"]
         assert node.cache._context.counters.rejections["disk-full"] == 1
+
+
+async def test_what_is_written_while_the_disk_is_asked_is_not_counted_twice(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a filesystem that has to commit first, which takes seconds."""
+    async with running(disk / "root", BUDGET, min_free=MIN_FREE, options=QUICK) as node:
+        await node.put("idle", 16 * MB)
+        body = Stepwise(bytes_of("coming", 32 * MB))
+        terms = PutTerms(length=32 * MB)
+        coming = asyncio.create_task(node.cache.put(Key("coming"), body, terms))
+        await soon(asyncio.to_thread(body.bring, MB))
+        filesystem, looks = node.store.filesystem, iter((8 * MB, 8 * MB, 8 * MB, 6 * MB))
+
+        def slow(*, settled: bool = False) -> Filesystem:
+            if step := next(looks, 0):
+                body.bring(step)
+            return filesystem(settled=settled)
+
+        monkeypatch.setattr(node.store, "filesystem", slow)
+        # Both looks of it, and both of the next: promised, and granted at the second attempt.
+        await trim(node)
+        await soon(node.put("small", 2 * MB))
+        body.finish()
+        await soon(coming)
+        assert node.resident() == ["coming", "idle", "small"]
+        assert free(disk) >= MIN_FREE
+
+
+async def test_what_the_disk_cannot_keep_of_a_promise_costs_the_idlest(
+    disk: Path,
+) -> None:
+    async with running(disk / "root", BUDGET, min_free=MIN_FREE, options=QUICK) as node:
+        for name in ("idle", "kept"):
+            await node.put(name, 16 * MB)
+        hold = node.workers.arm("filesystem", after=True)
+        coming = asyncio.create_task(node.put("coming", 16 * MB))
+        await soon(hold.met.wait())
+        others_take(disk, 12 * MB)
+        hold.let_go()
+        await soon(coming)
+        assert node.resident() == ["coming", "kept"]
+        assert free(disk) >= MIN_FREE
+        assert node.cache._context.counters.evictions["disk"] == 1
 
 
 async def test_a_put_that_meets_a_full_disk_is_disk_full(disk: Path) -> None:

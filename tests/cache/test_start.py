@@ -114,7 +114,7 @@ async def test_a_disk_that_is_full_does_not_keep_it_from_starting(
             full.setattr(Store, "mark_superseded", mark)
             await node.open()
         assert not list((root / "models").glob("*/superseded"))
-        await node.cache._evictions.mark_again()
+        await node.cache._evictions.retirements.mark_again()
         assert list((root / "models").glob("*/superseded"))
 
 

@@ -9,10 +9,12 @@ tolerance is the block that a file's extents may take beside its bytes (see
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +22,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.api.origin import http_origin
 from tests.cache.conftest import THOROUGH
 from tests.cache.doubles import bytes_of
-from tests.cache.naive import Copy, Naive
+from tests.cache.fetch_stories import leave_part_of, source_of
+from tests.cache.naive import SHARED, SHARED_BLOCKS, Copy, Naive
 from tests.cache.node import BLOCK, Node, soon
+from weightd.cache import FetchTerms
+from weightd.cache.fetching.partials import Partial
+from weightd.cache.fetching.terms import FetchView
 from weightd.errors import WeightdError
 from weightd.ledger import Generation, Standing
-from weightd.model import Key
+from weightd.model import FileEntry, Key, content_digest
 
 T = TypeVar("T")
 
@@ -42,6 +49,31 @@ def blocks_of(key: str, seed: int) -> int:
     return {"a": (2, 5, 3), "b": (4, 4, 7), "org/c": (1, 6, 13)}[key][seed]
 
 
+OWN = "own"
+
+FETCHED = 100
+"""What is fetched has other seeds than what is put."""
+
+
+def body_of(key: str, seed: int) -> bytes:
+    """The file that no other copy has.  One byte less is as many blocks."""
+    if seed < FETCHED:
+        return bytes_of(f"{key} {seed}", blocks_of(key, seed) * BLOCK - 1)
+    blocks = {"a": (1, 3, 2), "b": (2, 2, 5), "org/c": (1, 4, 11)}[key][seed - FETCHED]
+    return bytes_of(f"fetched {key} {seed}", blocks * BLOCK - 1)
+
+
+def files_of(key: str, seed: int) -> dict[str, bytes]:
+    """What is fetched."""
+    shared = bytes_of(SHARED, SHARED_BLOCKS * BLOCK)
+    return {OWN: body_of(key, seed), SHARED: shared}
+
+
+def name_of(copy: Copy) -> str:
+    """Where the file stands that no other copy has."""
+    return OWN if copy.seed >= FETCHED else copy.key.rpartition("/")[2]
+
+
 class CacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +84,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.node = Node(Path(self.directory) / "cache", CAPACITY * BLOCK)
         self.naive = Naive(CAPACITY)
         self.descriptors: dict[Copy, int] = {}
+        self.serving = ExitStack()
+        self.node.origin = self.serving.enter_context(http_origin())
         self.do(self.node.open())
 
     def teardown(self) -> None:
@@ -59,6 +93,7 @@ class CacheMachine(RuleBasedStateMachine):
             os.close(descriptor)
         self.do(self.node.close())
         self.runner.close()
+        self.serving.close()
         shutil.rmtree(self.directory)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -104,8 +139,111 @@ class CacheMachine(RuleBasedStateMachine):
             assert answer == "not-resident"
         else:
             assert not isinstance(answer, str)
-            data = (answer.path / key.rpartition("/")[2]).read_bytes()
-            assert data == bytes_of(f"{key} {copy.seed}", copy.blocks * BLOCK - 1)
+            assert (answer.path / name_of(copy)).read_bytes() == body_of(key, copy.seed)
+            if copy.shared is not None:
+                shared = files_of(key, copy.seed)[SHARED]
+                assert (answer.path / SHARED).read_bytes() == shared
+
+    @rule(key=keys, seed=seeds, holder=st.one_of(st.none(), holders))
+    def fetch(self, key: str, seed: int, holder: str | None) -> None:
+        """Ask the origin, which has another revision perhaps, whatever is here."""
+        self.passes(1.0)
+        seed += FETCHED
+        linked = self.holder_of_shared()
+        answer = self.answer(self.fetched(key, seed, holder))
+        expected = self.naive.fetch(key, seed, self.own_blocks(key, seed), linked)
+        if isinstance(answer, str):
+            assert answer == expected
+            return
+        assert expected in ("created", "same")
+        if holder is not None:
+            self.naive.pin_fetched(holder, key)
+
+    async def fetched(self, key: str, seed: int, holder: str | None) -> FetchView:
+        job = await self.asked(key, seed, holder)
+        await self.node.only_loops()
+        job = self.node.cache.fetching.view(job.id)
+        if job.error is not None:
+            raise job.error
+        return job
+
+    async def asked(self, key: str, seed: int, holder: str | None = None) -> FetchView:
+        """Without waiting for room, nor longer than until bytes move."""
+        source = source_of(self.node.origin, files_of(key, seed), key.replace("/", "-"))
+        terms = FetchTerms((source,), holder=holder, forever=holder is not None, revalidate=True)
+        outcome = await self.node.cache.fetch(Key.parse(key), terms)
+        assert outcome.job is not None
+        return outcome.job
+
+    @rule(key=keys, seed=seeds)
+    def cancel(self, key: str, seed: int) -> None:
+        """A fetch that is given up when it has its room: that is gone, and what was left of it."""
+        self.passes(1.0)
+        seed += FETCHED
+        linked = self.holder_of_shared()
+        blocks = self.own_blocks(key, seed)
+        answer = self.answer(self.cancelled(key, seed))
+        if answer == "fetch-cancelled":
+            assert self.naive.begin(key, seed, blocks, linked) is None
+            self.naive.give_up(key)
+        else:
+            expected = self.naive.fetch(key, seed, blocks, linked)
+            assert expected == (answer if isinstance(answer, str) else "same")
+
+    async def cancelled(self, key: str, seed: int) -> FetchView:
+        hold = self.node.workers.arm("_prepare", after=False)
+        asking = asyncio.ensure_future(self.fetched(key, seed, None))
+        met = asyncio.ensure_future(hold.met.wait())
+        await asyncio.wait([asking, met], return_when=asyncio.FIRST_COMPLETED)
+        for job in self.node.cache.fetching.views():
+            if hold.met.is_set() and job.state == "downloading":
+                cancelling = asyncio.ensure_future(self.node.cache.fetching.cancel(job.id))
+                await asyncio.sleep(0)
+                hold.let_go()
+                await cancelling
+        hold.let_go()
+        met.cancel()
+        return await asking
+
+    @rule(key=keys, seed=seeds)
+    def leave_half(self, key: str, seed: int) -> None:
+        """What an earlier run would have left: the shared file of a model that is not here."""
+        naive = self.naive
+        if naive.left_of(key) is None and naive.used + SHARED_BLOCKS <= CAPACITY:
+            self.do(self.left_half(key, seed + FETCHED))
+            naive.leave(key, 0, shared=True)
+
+    async def left_half(self, key: str, seed: int) -> None:
+        node, files = self.node, files_of(key, seed)
+        source = source_of(node.origin, files, key.replace("/", "-"))
+        begun = {SHARED: len(files[SHARED])}
+        stored = await asyncio.to_thread(
+            leave_part_of, node.store, source, files, begun, Key.parse(key)
+        )
+        node.cache._context.partials.load(stored)
+
+    def holder_of_shared(self) -> Copy | None:
+        """The copy that is linked to where the shared file is wanted."""
+        sha256 = hashlib.sha256(bytes_of(SHARED, SHARED_BLOCKS * BLOCK)).hexdigest()
+        found = self.node.cache.audit().find_blob(sha256, SHARED_BLOCKS * BLOCK)
+        with_it = [one for one in self.naive.copies if one.shared is not None and not one.damaged]
+        assert (found is None) == (not with_it)
+        if found is None:
+            return None
+        return next(one for one in with_it if self.digest_of(one) == found[0].digest)
+
+    @staticmethod
+    def digest_of(copy: Copy) -> str:
+        return content_digest(
+            [
+                FileEntry(path, len(body), hashlib.sha256(body).hexdigest())
+                for path, body in files_of(copy.key, copy.seed).items()
+            ]
+        )
+
+    @staticmethod
+    def own_blocks(key: str, seed: int) -> int:
+        return (len(body_of(key, seed)) + 1) // BLOCK
 
     @rule(holder=holders, key=keys, ttl=st.sampled_from([None, 20.0, 50.0]))
     def pin(self, holder: str, key: str, ttl: float | None) -> None:
@@ -172,7 +310,7 @@ class CacheMachine(RuleBasedStateMachine):
         file = self.file_of(copy)
         file.unlink()
         # Of as many blocks, so that the disk still holds what is booked.
-        file.write_bytes(bytes(copy.blocks * BLOCK - 2))
+        file.write_bytes(bytes(copy.own.blocks * BLOCK - 2))
         assert self.answer(self.node.cache.get(Key.parse(copy.key))) == "not-resident"
         self.naive.damage(copy)
 
@@ -208,7 +346,9 @@ class CacheMachine(RuleBasedStateMachine):
             )
             for copy in naive.copies
         )
-        assert ledger.usage().used == sum(one.blocks for one in naive.copies) * BLOCK
+        assert ledger.usage().used == naive.used * BLOCK
+        partials = {str(one.stored.key): one.stored.bytes for one in self.partials()}
+        assert partials == {one.key: one.blocks * BLOCK for one in naive.left}
         assert ledger.usage().used <= CAPACITY * BLOCK
 
     @staticmethod
@@ -221,21 +361,20 @@ class CacheMachine(RuleBasedStateMachine):
             sorted(((pin.holder, pin.until) for pin in one.pins.values()), key=str),
         )
 
+    def partials(self) -> list[Partial]:
+        return list(self.node.cache._context.partials)
+
     # -- Inside --------------------------------------------------------------------
 
     def file_of(self, copy: Copy) -> Path:
-        data = bytes_of(f"{copy.key} {copy.seed}", copy.blocks * BLOCK - 1)
-        name = copy.key.rpartition("/")[2]
-        (file,) = (
-            file
-            for file in self.node.root.glob(f"models/{copy.key.replace('/', '+')}.*/{name}/{name}")
-            if file.read_bytes() == data
-        )
+        data, name = body_of(copy.key, copy.seed), copy.key.rpartition("/")[2]
+        pattern = f"models/{copy.key.replace('/', '+')}.*/{name}/{name_of(copy)}"
+        (file,) = (file for file in self.node.root.glob(pattern) if file.read_bytes() == data)
         file.parent.chmod(0o755)
         return file
 
 
 CacheMachine.TestCase.settings = settings(
-    max_examples=400 if THOROUGH else 40, stateful_step_count=40, deadline=None
+    max_examples=400 if THOROUGH else 30, stateful_step_count=40, deadline=None
 )
 TestCache = CacheMachine.TestCase

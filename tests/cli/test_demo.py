@@ -37,8 +37,10 @@ def test_the_example_happens(tmp_path: Path) -> None:
 
 def test_the_daemon_goes_on_until_it_is_interrupted(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)}
+    # What a shell starts in the background ignores the signal, and so would what that starts.
+    command = ["env", "--default-signal=INT", *COMMAND]
     with subprocess.Popen(
-        COMMAND, stdout=subprocess.PIPE, text=True, cwd=HOUSE, env=environ
+        command, stdout=subprocess.PIPE, text=True, cwd=HOUSE, env=environ
     ) as running:
         assert running.stdout is not None
         while not running.stdout.readline().startswith("The daemon goes on"):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.api.origin import http_origin
 from tests.client.conftest import CAPACITY
 from tests.polling import until
 from tests.system.daemon import Daemon
@@ -16,11 +18,13 @@ from weightd.client import Client
 from weightd.client.faults import Unsendable
 from weightd.client.records import Job
 from weightd.errors import (
+    Busy,
     DigestMismatch,
     Exists,
     GenerationGone,
     NotPinned,
     NotResident,
+    OriginFailed,
     Pinned,
     TooLarge,
     UnknownFetch,
@@ -236,3 +240,34 @@ def test_a_put_waits_for_room(client: Client, key: str) -> None:
     assert model.bytes == size
     client.delete(f"{key}/b")
     until(lambda: client.status().doomed_bytes == 0)
+
+
+def test_a_fetch_waits_for_one_from_elsewhere(client: Client, key: str) -> None:
+    with http_origin() as origin, ThreadPoolExecutor(1) as pool:
+        first = origin.listing("first", weights=b"weights")
+        origin.flowing.clear()
+        coming = pool.submit(client.fetch, key, first)
+        until(lambda: [one for one in client.jobs() if one.key == key])
+        with pytest.raises(Busy) as busy:
+            client.fetch(key, f"{origin.url}/second.json")
+        assert busy.value.job == client.jobs()[0].id
+        told: list[Job] = []
+        second = f"{origin.url}/second.json"
+        waiting = pool.submit(client.fetch, key, second, wait=60, progress=told.append)
+        origin.flowing.set()
+        assert coming.result().source == first
+        # What came is what is here, whoever brought it.
+        assert waiting.result().source == first
+
+
+def test_a_fetch_waits_for_an_origin_that_comes_back(client: Client, key: str) -> None:
+    with http_origin() as origin:
+        source = origin.listing("m", weights=b"weights")
+        origin.refusals["/m.json"] = (503, {"Retry-After": "1"})
+        with pytest.raises(OriginFailed) as failed:
+            client.fetch(key, source)
+        assert failed.value.retryable
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(client.fetch, key, source, wait=120)
+            del origin.refusals["/m.json"]
+            assert waiting.result().bytes == len(b"weights")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -43,10 +42,9 @@ def test_what_others_take_is_given_up_and_not_more(disk: Path) -> None:
             assert put(daemon, f"m{number}").status == 201
         # The one unused for longest is pinned.
         assert daemon.client.call("PUT", "/v1/pins/replica/m0").status == 201
+        # Not measured afterwards: by then the first may have gone.
         neighbour.write(available(disk) - MIN_FREE + int(2.5 * MODEL))
-        short = MIN_FREE - available(disk)
-        wanted = math.ceil(short / MODEL)
-        assert wanted in (2, 3)
+        wanted = 3
         until(lambda: available(disk) >= MIN_FREE, daemon.said)
         until(lambda: daemon.client.status()["doomed_bytes"] == 0, daemon.said)
         journal = daemon.client.get("/v1/evictions")["evictions"]

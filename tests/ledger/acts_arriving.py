@@ -131,7 +131,8 @@ class Arriving(Leaving):
             promise.bytes = max(size, left.bytes)
             promise.granted = promise.written = left.bytes
         self.naive.promises.append(promise)
-        self.dropped(reservation.dropped, expected.dropped)
+        lefts = self.dropped(reservation.dropped, expected.dropped)
+        self.drops[reservation] = reservation.dropped, lefts
         gone = [self.naive.leave(copy) for copy in expected.victims]
         self.named(reservation.victims, gone, reservation)
         self.arrivals.append((reservation, promise))

@@ -30,12 +30,14 @@ class Leaving(Caller):
             self.ledger.refused([pairs[0][0]], ())
 
     @precondition(lambda self: self.seizures)
-    @rule(number=some, used=st.sets(st.integers(0, 3)))
-    def refuse_named(self, number: int, used: set[int]) -> None:
+    @rule(number=some, used=st.sets(st.integers(0, 3)), keeps=st.booleans())
+    def refuse_named(self, number: int, used: set[int], keeps: bool) -> None:
         pairs, arrival = self.seizures.pop(number % len(self.seizures))
         for reservation, promise in list(self.arrivals):
             if reservation is arrival:
                 self.give_back(reservation, promise)
+                if keeps:
+                    self.kept(reservation)
         in_use = [gone.copy for place, (_, gone) in enumerate(pairs) if place in used]
         expected = []
         for _, gone in pairs:

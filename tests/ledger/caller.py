@@ -31,6 +31,8 @@ KEYS = [Key("a"), Key("b"), Key("b", "r1"), Key("c/d")]
 HOLDERS = ["h1", "h2", "h3"]
 CAPACITY = 100
 NO_LIMIT = 10**9
+GONE = Dropped(Parked(KEYS[0], 1), Remains(1))
+"""What no ledger has dropped."""
 
 keys = st.sampled_from(KEYS)
 holders = st.sampled_from(HOLDERS)
@@ -52,6 +54,7 @@ class Caller(RuleBasedStateMachine):
         self.seizures: list[tuple[list[tuple[Doomed, Gone]], Reservation | None]] = []
         self.debris: list[Remains] = []
         self.parked: list[tuple[Parked, Left]] = []
+        self.drops: dict[Reservation, tuple[Sequence[Dropped], Sequence[Left]]] = {}
         self.promised_most = self.on_disk_most = CAPACITY
         self.promised_before_settling = 0
 
@@ -89,8 +92,8 @@ class Caller(RuleBasedStateMachine):
         if pairs:
             self.seizures.append((pairs, arrival))
 
-    def dropped(self, dropped: Sequence[Dropped], expected: Sequence[Left]) -> None:
-        """The ledger gave up these leftovers, and the naive books expected those."""
+    def dropped(self, dropped: Sequence[Dropped], expected: Sequence[Left]) -> list[Left]:
+        """The ledger gave up these leftovers, and the naive books expected those: they are told."""
         ours = [(parked, left) for parked, left in self.parked if left in expected]
         assert [parked for parked, _ in dropped] == [parked for parked, _ in ours]
         for (_, remains), (parked, left) in zip(dropped, ours, strict=True):
@@ -98,6 +101,23 @@ class Caller(RuleBasedStateMachine):
             self.debris.append(remains)
             self.naive.drop(left)
             self.parked.remove((parked, left))
+        return [left for _, left in ours]
+
+    def kept(self, arrival: Reservation) -> None:
+        """What a refused arrival was to cost stays, as far as it is still there."""
+        ours = [
+            (one, left)
+            for one, left in zip(*self.drops.pop(arrival, ((), ())), strict=True)
+            if one.remains in self.debris
+        ]
+        for one, left in ours:
+            self.debris.remove(one.remains)
+            self.naive.debris -= left.bytes
+        self.ledger.keep_parked([one for one, _ in ours])
+        self.naive.parked[:0] = [left for _, left in ours]
+        self.parked[:0] = [(one.parked, left) for one, left in ours]
+        with self.refused(IllegalMove):
+            self.ledger.keep_parked([one for one, _ in ours] or [GONE])
 
     def some_copy(self, number: int) -> tuple[Generation, Copy] | None:
         if not self.naive.copies:

@@ -163,6 +163,18 @@ def test_an_arrival_writes_only_when_the_disk_has_the_bytes(node: Node) -> None:
     assert node.ledger.grant(arrival, Room(free=120, min_free=5, others=777))
 
 
+def test_what_was_written_during_a_look_is_decided_on_as_seen_and_not_written_on(
+    node: Node,
+) -> None:
+    room = Room(free=20, min_free=5, others=777, unsure=8)
+    assert node.ledger.plan(NEW, 15, room) == []
+    arrival = node.ledger.reserve(NEW, 15, room)
+    assert not node.ledger.grant(arrival, room), "8 of the 20 may be taken"
+    assert node.ledger.may_be_granted(arrival, room)
+    assert not node.ledger.may_be_granted(arrival, Room(free=19, min_free=5, others=777, unsure=8))
+    assert node.ledger.grant(arrival, Room(free=20, min_free=5, others=777))
+
+
 def test_when_the_budget_shrinks_the_newest_arrivals_are_given_up(node: Node) -> None:
     node.pin("h", "a")
     oldest, middle, newest = (node.ledger.reserve(Key(name), 20) for name in ("x", "y", "z"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,23 @@ def test_it_goes_before_any_model_and_the_oldest_first(node: Node, half: Parked)
     assert node.ledger.usage().parked == 0
     with pytest.raises(IllegalMove):
         node.ledger.drop_parked(older)
+
+
+def test_it_stays_when_the_victims_beside_it_are_refused(node: Node, half: Parked) -> None:
+    older, younger = half, node.ledger.load_parked(Key("other"), 40)
+    late = node.ledger.reserve(Key("late"), 0)
+    before = node.ledger.usage()
+    arrival = node.ledger.reserve(NEW, 101)
+    assert [dropped.parked for dropped in arrival.dropped] == [older, younger]
+    assert len(arrival.victims) == 1
+    node.ledger.release(arrival)
+    youngest = node.ledger.park(late)
+    node.ledger.keep_parked(arrival.dropped)
+    node.ledger.refused(arrival.victims, [])
+    assert node.ledger.usage() == replace(before, arrivals=0)
+    assert [one.parked for one in node.ledger.drop_over(0)] == [older, younger, youngest]
+    with pytest.raises(IllegalMove):
+        node.ledger.keep_parked(arrival.dropped)
 
 
 def test_who_needs_its_room_writes_when_its_bytes_are_gone(node: Node, half: Parked) -> None:

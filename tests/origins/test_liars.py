@@ -295,6 +295,23 @@ def test_retry_after_is_passed_on(liar: Liar, status: int, asked: str, seconds: 
     assert (failure.retry_after, failure.retryable) == (seconds, True)
 
 
+@pytest.mark.parametrize("reference", ["{url}/m.json", "{url}/m.bin", "hf://org/model"])
+def test_retry_after_of_a_listing_is_passed_on(
+    liar: Liar, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    """Those of object stores are listed by a client that does not tell it."""
+    monkeypatch.setenv("HF_ENDPOINT", liar.url)
+    answering(liar, head(429, {"Retry-After": 7}))
+    parsed = parse_reference(reference.format(url=liar.url))
+    origin = open_origin(parsed, trust=Trust(), patience=LONG)
+    try:
+        with pytest.raises(OriginFailed) as raised:
+            origin.list()
+    finally:
+        origin.close()
+    assert (raised.value.retry_after, raised.value.retryable) == (7, True)
+
+
 def test_a_refusal_is_told_in_the_origins_words(liar: Liar) -> None:
     words = b"the licence of this model\x1b[31m\nwas not accepted"
     answering(liar, head(403, {"Content-Type": "text/plain"}, len(words)), words)

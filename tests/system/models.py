@@ -18,7 +18,7 @@ from weightd.units import round_up
 BLOCK: Final = 4096
 """Bytes per block of every filesystem that tests run on."""
 
-_OVERHEAD: Final = ("manifest.json", "superseded", "arrival.json", ".progress")
+_OVERHEAD: Final = ("manifest.json", "superseded", ".arrival.json", ".progress")
 
 
 @dataclass(frozen=True)
@@ -111,15 +111,3 @@ def weights_on_disk(root: Path) -> dict[int, tuple[int, int]]:
 def blocks_of(root: Path) -> int:
     """The bytes of weights on disk, in whole blocks."""
     return sum(length for length, _ in weights_on_disk(root).values())
-
-
-def occupied(directory: Path) -> int:
-    """The bytes that the disk gives for everything below a directory, each inode counted once."""
-    found = {}
-    for path in directory.rglob("*"):
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
-            continue
-        found[status.st_ino] = status.st_blocks * 512
-    return sum(found.values())

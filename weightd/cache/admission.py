@@ -14,7 +14,7 @@ from weightd.cache.queue import Queue, Ticket
 from weightd.cache.records import Verdict, Victim
 from weightd.cache.tasks import completed
 from weightd.errors import Blocked, DiskFull, TooLarge
-from weightd.ledger import Parked, Reservation, Room, disk_full
+from weightd.ledger import Generation, Parked, Reservation, Room, disk_full
 from weightd.model import GenerationId, Key
 from weightd.store import SeizeRefused
 
@@ -27,12 +27,13 @@ class Need:
     """What an arrival needs of the books: ``size`` bytes of blocks in all.
 
     The generations in ``links`` are kept meanwhile, the bytes of ``resuming``
-    are here already.
+    are here already.  It is not worth evicting what ``spare`` names.
     """
 
     size: int
     links: tuple[GenerationId, ...] = ()
     resuming: Parked | None = None
+    spare: frozenset[Key] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +89,44 @@ class Admission:
         """
         loop = asyncio.get_running_loop()
         bound = loop.time() + self._context.options.grant_timeout
-        patience = None
+        ledger, patience = self._context.ledger, None
         while True:
             room = await self._context.room()
             if reservation.refusal is not None:
                 raise reservation.refusal
-            if self._context.ledger.grant(reservation, room):
+            if ledger.grant(reservation, room):
                 return
             now = loop.time()
             if now >= bound:
                 raise self._not_granted(reservation)
-            if self._context.ledger.usage().doomed:
+            # All is there, unless the look missed what others wrote meanwhile: the next may tell.
+            if ledger.usage().doomed or ledger.may_be_granted(reservation, room):
                 patience = None
             elif patience is None:
                 # What was unlinked may be seen late.
                 late = max(self._context.options.seen_late, self._context.store.freeing_seen_within)
                 patience = now + late + LOOK_SECONDS
             elif now >= patience:
-                raise disk_full(reservation.bytes, room)
+                await self._make_good(reservation)
             await self._context.changed.wait(min(LOOK_SECONDS, bound - now))
+
+    async def _make_good(self, reservation: Reservation) -> None:
+        """Evict for a promise that the disk cannot keep, since others wrote when it was made.
+
+        Raises DiskFull when that would not do either.
+        """
+        room = await self._context.settled_room()
+        ledger = self._context.ledger
+        dropped = ledger.drop_over(ledger.promised - max(0, ledger.short_on_disk(room)))
+        if dropped:
+            self._evictions.give_up(dropped)
+            return
+        try:
+            # Nothing more is wanted than what is promised already.
+            short = ledger.plan(None, 0, room)
+        except (Blocked, DiskFull):
+            raise disk_full(reservation.bytes, room) from None
+        await self._evictions.let_go([ledger.evict(one.id) for one in short], "disk")
 
     def _not_granted(self, reservation: Reservation) -> Blocked:
         usage = self._context.ledger.usage()
@@ -233,9 +253,7 @@ class Admission:
         if first is None:
             return None
         waited = asyncio.get_running_loop().time() - first.since
-        need = want.need()
-        plan = self._context.ledger.plan(want.key, need.size, room)
-        if plan or waited >= self._context.options.overtake:
+        if self._victims(want.key, want.need(), room) or waited >= self._context.options.overtake:
             return None
         return self._promise(want, room)
 
@@ -273,12 +291,37 @@ class Admission:
                 raise
 
     def _promise(self, want: Want, room: Room) -> Reservation:
-        """Book what is wanted; partials that stand in the way go at once."""
+        """Book what is wanted; partials that stand in the way go, but not before any victims."""
         need = want.need()
+        if need.spare:
+            self._must_spare(want.key, need, room)
         reservation = self._context.ledger.reserve(
             want.key, need.size, room, need.links, resuming=need.resuming
         )
         if need.resuming is not None:
             self._context.partials.resume(want.key, reservation)
-        self._evictions.give_up(reservation.dropped)
+        if reservation.victims:
+            self._context.partials.set_aside(reservation.dropped)
+        else:
+            self._evictions.give_up(reservation.dropped)
         return reservation
+
+    def _victims(self, key: Key, need: Need, room: Room) -> list[Generation]:
+        return self._context.ledger.plan(key, need.size, room, need.links, need.resuming)
+
+    def _must_spare(self, key: Key, need: Need, room: Room) -> None:
+        """Raise Blocked when it would cost what is wanted more."""
+        victims = self._victims(key, need, room)
+        spared = next((one.id.key for one in victims if one.id.key in need.spare), None)
+        if spared is None:
+            return
+        usage = self._context.ledger.usage()
+        raise Blocked(
+            reason="pins",
+            bytes=need.size,
+            free=usage.free,
+            evictable=usage.evictable,
+            pinned=usage.pinned,
+            arriving=usage.reserved,
+            hint=f"It would evict {spared}, which is to be here rather.",
+        )

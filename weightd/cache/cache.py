@@ -151,7 +151,7 @@ class WeightCache:
         )
         pins = await self._start_pins(report)
         for id in superseded:
-            await self._evictions.mark_or_later(id)
+            await self._evictions.retirements.mark_or_later(id)
         self._memory = Memory(context, self._evictions, history, recency)
         self._fetching = Fetching(
             context,
@@ -439,7 +439,7 @@ class WeightCache:
     ) -> tuple[list[Eviction], int | None]:
         """The journal, oldest first, from after sequence ``after``; and where to go on.
 
-        Without ``after`` it is the newest ``limit`` entries.  Raises Starting.
+        Without ``after`` it is the newest ``limit`` entries.  Raises Starting or IoError.
         """
         if self._memory is None:
             raise Starting

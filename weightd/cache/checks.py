@@ -11,7 +11,8 @@ import asyncio
 import logging
 
 from weightd.cache.context import NEVER, Context
-from weightd.cache.evictions import Evictions, refused_by_disk
+from weightd.cache.evictions import Evictions
+from weightd.cache.retirements import refused_by_disk
 from weightd.errors import IoError
 from weightd.ledger import Doomed, Generation
 from weightd.model import GenerationId, Key

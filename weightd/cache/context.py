@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from weightd.cache.clock import Clock
 from weightd.cache.counters import Counters
@@ -19,19 +19,22 @@ from weightd.cache.events import EventLog
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.health import Health
 from weightd.cache.records import Record, State
-from weightd.cache.tasks import Signal, Tasks
+from weightd.cache.tasks import Rounds, Signal, Tasks
 from weightd.cache.workers import Workers
 from weightd.errors import DiskFull, IoError
 from weightd.failpoints import Reach
 from weightd.ledger import Generation, Ledger, PolicyName, Room, disk_full
 from weightd.model import GenerationId, Key, Manifest
 from weightd.origins.contract import Patience, Trust
-from weightd.store import NoSpace, Process, Store, Use
+from weightd.store import Filesystem, NoSpace, Process, Store, Use
 
 NEVER: Final = float("-inf")
 
 ARRIVAL_BLOCKS: Final = 4
 """Blocks that an arrival takes beside its content: a manifest and a few directories."""
+
+PAUSE: Final = 0.02
+"""Seconds at least between two batches of victims, in which arrivals and lookups go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Options:
     ``heartbeat`` is how long an event stream stays silent at most.
     ``settle_timeout`` is how long a request waits for an eviction to be decided on disk,
     ``pin_timeout`` for a pin to be on stable storage, ``answer_timeout`` a status for
-    the filesystem: a disk that hangs is answered as one that fails.
+    the filesystem, ``look_timeout`` a decision for the same, which on some kinds has
+    to commit first: a disk that hangs is answered as one that fails.
     ``loop_pause`` is how long a loop that failed unexpectedly is let be.
     ``fetch_concurrency`` fetches run at once, ``fetches_queued`` more may wait their turn,
     ``fetches_per_uid`` of them begun by one user at the replica door;
@@ -85,6 +89,7 @@ class Options:
     settle_timeout: float = 60.0
     pin_timeout: float = 30.0
     answer_timeout: float = 10.0
+    look_timeout: float = 60.0
     loop_pause: float = 5.0
     policy: PolicyName = "lru"
     pins_per_uid: int = 1024
@@ -134,6 +139,13 @@ class Progress:
             self.total += size
 
 
+class Seen(NamedTuple):
+    """What the filesystem said, and how many bytes of content had been written before it did."""
+
+    filesystem: Filesystem
+    written: int
+
+
 @dataclass(slots=True)
 class Context:
     """One cache's parts, made by `WeightCache` and shared by its rooms.
@@ -163,6 +175,12 @@ class Context:
     sightings: dict[GenerationId, Sighting] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     health: Health = field(default_factory=Health)
+    _looks: Rounds[Seen] = field(init=False)
+    _deciding: set[asyncio.Future[None]] = field(default_factory=set)
+    """Those who saw nothing settle, and look at the filesystem before they decide."""
+
+    def __post_init__(self) -> None:
+        self._looks = Rounds(self.tasks, "look", self._look)
 
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""
@@ -210,20 +228,37 @@ class Context:
             ) from None
 
     async def room(self) -> Room:
-        """What the filesystem has, and how much of it others use.  Raises IoError."""
-        before = self.progress.total
-        # A commit may take seconds, and no lookup is to wait behind it.
-        ask = self.workers.housekeep if self.store.must_settle else self.workers.disk
-        seen = await ask(self.store.filesystem, settled=True)
+        """What the filesystem has, and how much of it others use.
+
+        Raises IoError, also when the disk hangs.
+        """
+        seen, before = await self._see()
         usage = self.ledger.usage()
-        # What was written during the look may be missing in it, and is not unwritten any more.
-        free = max(0, seen.free - (self.progress.total - before))
         return Room(
-            free=free,
+            free=seen.free,
             min_free=self.min_free,
             others=max(0, seen.total - seen.free - usage.used),
             overhead=(usage.arrivals + 1) * ARRIVAL_BLOCKS * self.store.block,
+            # Not unwritten any more, and it may be missing in the look.
+            unsure=self.progress.total - before,
         )
+
+    async def _see(self) -> Seen:
+        seconds = self.options.look_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                # A commit may take seconds: one at a time, and no lookup is to wait behind it.
+                return await (self._looks.next() if self.store.must_settle else self._look())
+        except TimeoutError:
+            raise IoError(
+                call=f"look at the filesystem of {self.store.root}",
+                error=f"no answer within {seconds:g} s",
+            ) from None
+
+    async def _look(self) -> Seen:
+        written = self.progress.total
+        ask = self.workers.settle if self.store.must_settle else self.workers.disk
+        return Seen(await ask(self.store.filesystem, settled=True), written)
 
     async def settled_room(self) -> Room:
         """The same, at an instant at which no victim may still come back.
@@ -233,10 +268,26 @@ class Context:
         """
         while True:
             await self.nothing_settles()
-            room = await self.room()
-            # Figures from before a seizure would take its victims' bytes for used or for free.
-            if not self.ledger.settling:
-                return room
+            decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._deciding.add(decided)
+            try:
+                room = await self.room()
+                # Figures from before a seizure would take its victims' bytes for used or for free.
+                if not self.ledger.settling:
+                    return room
+            finally:
+                self._deciding.discard(decided)
+                # Who waits for this goes on after the caller has acted on what is returned.
+                decided.set_result(None)
+
+    async def others_decide(self) -> None:
+        """Between two batches of victims: let those decide who waited until nothing settles.
+
+        However slow the filesystem tells what it has, or they would wait for the last batch.
+        """
+        await asyncio.sleep(PAUSE)
+        if self._deciding:
+            await asyncio.wait(set(self._deciding), timeout=self.options.look_timeout)
 
     async def no_space(self, size: int, error: NoSpace) -> DiskFull:
         """What a full disk comes to for a caller who wanted ``size`` bytes.  Raises IoError."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from weightd.cache.context import Context, Sighting
+from weightd.cache.retirements import Retirements, refused_by_disk
 from weightd.cache.tasks import Signal, completed
 from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Dropped, Remains, Reservation, Standing
@@ -36,7 +37,7 @@ class Evictions:
         self.gone: dict[GenerationId, None] = {}
         """What was evicted since recency was written down, in order."""
         self.last_sequence = 0
-        self._unmarked: set[GenerationId] = set()
+        self.retirements = Retirements(context)
         self.kept: set[GenerationId] = set()
         """Damaged directories that somebody pinned; of their digests only the start is known."""
         self._damaged: dict[GenerationId, Remains] = {}
@@ -86,6 +87,8 @@ class Evictions:
             await self._stand_again(victims, arrival, {})
             raise
         self._out_of_reach(victims, moved, reason, key)
+        if arrival is not None:
+            self.give_up(arrival.dropped)
 
     async def _owe_nothing(self, victims: Sequence[Doomed], arrival: Reservation | None) -> None:
         """Make older retirements of the victims' keys last before the victims go.
@@ -94,10 +97,10 @@ class Evictions:
         Raises IoError or, for an arrival, SeizeRefused.
         """
         for victim in victims:
-            older = [one for one in self._unmarked if one.key == victim.id.key]
+            older = self.retirements.owed(victim.id.key)
             for id in older if victim.was is not Standing.RETIRED else ():
                 try:
-                    await self.mark(id)
+                    await self.retirements.mark(id)
                 except IoError as error:
                     reason = f"an older copy of it is not marked as retired yet: {error.error}"
                     refused = {victim.id: Use("use", reason)} if arrival is not None else {}
@@ -158,42 +161,6 @@ class Evictions:
             except IoError as error:
                 log.warning("%s stays on disk: %s", victim.id.key, error)
         return tuple(stay)
-
-    async def mark(self, id: GenerationId) -> None:
-        """Make a retirement last.  Raises IoError; `mark_again` tries anew then."""
-        self._unmarked.add(id)
-        try:
-            await self._context.workers.commit(self._context.store.mark_superseded, id)
-        except NoSpace as error:
-            raise refused_by_disk(error) from error
-        self._unmarked.discard(id)
-
-    async def mark_or_later(self, id: GenerationId) -> None:
-        """Make a retirement last, if need be later: nothing else fails for it."""
-        try:
-            await self.mark(id)
-        except IoError as error:
-            log.warning("the retirement of %s is not on disk yet: %s", id.key, error)
-
-    def forget_mark(self, id: GenerationId) -> None:
-        """It is to be current again: its retirement is owed to the disk no more."""
-        self._unmarked.discard(id)
-
-    async def mark_again(self) -> None:
-        """Make those retirements last that the disk refused.  Raises IoError."""
-        publishing = self._context.publishing
-        for id in list(self._unmarked):
-            generation = self._context.ledger.generation(id)
-            if generation is None or generation.standing is not Standing.RETIRED:
-                self._unmarked.discard(id)
-            elif id.key not in publishing:
-                # The same content could come again meanwhile, and be current and marked.
-                publishing.add(id.key)
-                try:
-                    await completed(self.mark(id))
-                finally:
-                    publishing.discard(id.key)
-                    self._context.changed.notify()
 
     async def make_way(self, id: GenerationId) -> None:
         """Doom what stands in the place of ``id`` and is in no books: its manifest was damaged.
@@ -274,10 +241,11 @@ class Evictions:
 
     def give_up(self, dropped: Iterable[Dropped]) -> None:
         """Unlink the partials that the ledger named to make room."""
-        for booked, remains in dropped:
-            stored = self._context.partials.dropped(booked)
-            log.info("what was fetched of %s goes to make room", stored.key)
-            self._context.tasks.spawn(self._drop(stored, remains), "drop partial")
+        for one in dropped:
+            stored = self._context.partials.take(one)
+            if stored is not None:
+                log.info("what was fetched of %s goes to make room", stored.key)
+                self._context.tasks.spawn(self._drop(stored, one.remains), "drop partial")
 
     async def _drop(self, partial: Parked, remains: Remains) -> None:
         while not self._stopping:
@@ -351,18 +319,19 @@ class Evictions:
         if arrival is not None:
             # Before the victims come back, or the promises would pass the budget for a moment.
             self.release(arrival)
+            self._context.partials.keep(arrival.dropped)
         marked: set[GenerationId] = set()
         # While they are leaving no publication of their key can take the mark off again.
         while late := [one.id for one in victims if one.superseded and one.id not in marked]:
             marked.add(late[0])
-            await self.mark_or_later(late[0])
+            await self.retirements.mark_or_later(late[0])
         superseded = ledger.refused(victims, in_use)
         for id, use in in_use.items():
             self._context.sightings.setdefault(id, Sighting(use, self._context.clock.now()))
         self._context.changed.notify()
         for generation in superseded:
             if generation.id not in marked:
-                await self.mark_or_later(generation.id)
+                await self.retirements.mark_or_later(generation.id)
 
     def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
         if reason is None:
@@ -417,8 +386,3 @@ class _Stopped(Exception):
 def _same_directory(damaged: GenerationId, id: GenerationId) -> bool:
     """Whether ``id`` stands where ``damaged`` does, of whose digest only the start is known."""
     return damaged.key == id.key and id.digest.startswith(damaged.digest)
-
-
-def refused_by_disk(error: NoSpace) -> IoError:
-    """A full disk that refused to move or mark something: no bytes were wanted of it."""
-    return IoError(call=error.call, error=error.error)

@@ -3,7 +3,8 @@
 The ledger is changed first, so that nothing evicts what is being pinned, and
 the record is queued in the same step, so that records stand in the database
 in the order in which the ledger changed.  When a record cannot be written the
-ledger is put back to what is on stable storage.
+ledger is put back to what is on stable storage; until it is known whether an
+unpin can be, nothing evicts what was pinned.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
@@ -26,8 +27,11 @@ from weightd.store import Damaged, PinDatabase
 DIRECTORY_DIGITS: Final = 16
 """How many digits of a generation's digest the name of its directory tells."""
 
-LAPSED_AT_ONCE: Final = 100
-"""Leases ended before requests get their turn, however many are due."""
+LAPSED_AT_ONCE: Final = 16
+"""Leases ended before requests get their turn, however many are due: no arrival is decided
+until what they kept has left."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -123,16 +127,20 @@ class Pins:
         """
         if uid is not None:
             self._must_own(holder, key, uid)
-        pins, doomed = self._context.ledger.unpin(holder, key, self._context.clock.now())
+        ledger = self._context.ledger
+        # If its record cannot be removed the pin stands again, so what it kept stays until then.
+        for pin in ledger.held(holder, key):
+            ledger.read(pin.generation, 1)
+        pins, _ = ledger.unpin(holder, key, self._context.clock.now())
         self._context.changed.notify()
         forgotten = [(pin, self._database.remove(pin.holder, pin.generation)) for pin in pins]
-        # Begun at once, whoever stops waiting; by the answer what was retired is out of reach.
-        leaving = self._context.tasks.spawn(self._evictions.let_go(doomed), "let go")
-        await told_in_time(
-            self._context.tasks.spawn(self._end(forgotten), "unpin"),
-            self._context.options.pin_timeout,
+        timeout = self._context.options.pin_timeout
+        # They go on, whoever stops waiting; by the answer what was retired is out of reach.
+        leaving = await told_in_time(
+            self._context.tasks.spawn(self._end(forgotten), "unpin"), timeout
         )
-        await asyncio.wait([leaving], timeout=self._context.options.pin_timeout)
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout)
 
     def views(self) -> list[PinView]:
         """Every pin."""
@@ -153,19 +161,26 @@ class Pins:
             for pin in one.pins.values()
         ]
 
-    def lapse(self) -> float | None:
-        """End leases that are due, so many at a time; answer how many seconds the next one has."""
+    async def lapse(self) -> float | None:
+        """End leases that are due, so many at a time; answer how many seconds the next one has.
+
+        What only they kept has left its place then, or stays.
+        """
         now = self._context.clock.now()
+        doomed = []
         for pin in self._context.ledger.lapsed(now, LAPSED_AT_ONCE):
-            doomed = self._context.ledger.drop_pin(pin, now)
+            doomed.append(self._context.ledger.drop_pin(pin, now))
             self._context.counters.expired_pins += 1
             self._forget(pin)
             self._tell("expired", pin)
-            if doomed is not None:
-                self._context.tasks.spawn(self._evictions.let_go([doomed]), "let go")
             self._context.changed.notify()
+        leaving = [one for one in doomed if one is not None]
+        if leaving:
+            await self._evictions.let_go(leaving)
+            await self._context.others_decide()
+        # No await from here on to the caller's wait, or a change in between would go unseen.
         due = self._context.ledger.next_lapse()
-        return None if due is None else max(0.0, due - now)
+        return None if due is None else max(0.0, due - self._context.clock.now())
 
     async def _take(self, pinning: Pinning, kept: Future[None]) -> None:
         try:
@@ -176,8 +191,9 @@ class Pins:
         self._stored[pinning.pin.holder, pinning.generation.id] = pinning.pin
         self._tell("pinned", pinning.pin, renewed=not pinning.created)
 
-    async def _end(self, forgotten: list[tuple[Pin, Future[None]]]) -> None:
-        failure = None
+    async def _end(self, forgotten: list[tuple[Pin, Future[None]]]) -> list[asyncio.Task[Any]]:
+        """Let go what the pins kept, once their records are gone; answer what is on its way out."""
+        failure, leaving = None, []
         for pin, record in forgotten:
             try:
                 await asyncio.wrap_future(record)
@@ -187,8 +203,15 @@ class Pins:
             else:
                 self._stored.pop((pin.holder, pin.generation), None)
                 self._tell("unpinned", pin)
+            finally:
+                doomed = self._context.ledger.read(pin.generation, -1)
+                self._context.changed.notify()
+            if doomed is not None:
+                work = self._evictions.let_go([doomed])
+                leaving.append(self._context.tasks.spawn(work, "let go"))
         if failure is not None:
             raise failure
+        return leaving
 
     def _stand_as_stored(self, holder: str, id: GenerationId, wanted: Pin | None) -> None:
         """Undo a change to ``wanted`` that is not on stable storage, unless another followed it."""
@@ -244,8 +267,8 @@ class Pins:
         )
 
 
-async def told_in_time(writing: asyncio.Task[None], seconds: float) -> None:
-    """Wait for a write, which goes on whoever stops waiting for it.
+async def told_in_time(writing: asyncio.Task[T], seconds: float) -> T:
+    """The outcome of a write, which goes on whoever stops waiting for it.
 
     Raises StateUnwritable, also when the disk hangs.  What is written later
     stands all the same: a pin that nobody was told of is the safe side.
@@ -253,4 +276,4 @@ async def told_in_time(writing: asyncio.Task[None], seconds: float) -> None:
     done, _ = await asyncio.wait([writing], timeout=seconds)
     if not done:
         raise StateUnwritable(error=f"no answer from the disk within {seconds:g} s")
-    await writing
+    return await writing

@@ -23,10 +23,14 @@ from weightd.store import AlreadyPublished, Ingest, NoSpace, StillThere
 
 @dataclass(frozen=True, slots=True)
 class Origination:
-    """Where an arrival came from, as its record tells: the reference and what it resolved to."""
+    """Where an arrival came from, as its record tells: the reference and what it resolved to.
+
+    ``validators`` as `Manifest.validators`.
+    """
 
     source: str | None = None
     revision: str | None = None
+    validators: tuple[tuple[str, str], ...] = ()
 
 
 UNTOLD = Origination()
@@ -149,6 +153,7 @@ class Publications:
             published_at=now,
             source=origination.source,
             revision=origination.revision,
+            validators=origination.validators,
         )
         blobs = await self._publish_on_disk(ingest, manifest)
         succession = self._context.ledger.commit(reservation, id.digest, blobs, now)
@@ -200,12 +205,12 @@ class Publications:
         manifest = _restated(model.manifest, origination)
         manifest = replace(manifest, sequence=self._next_sequence())
         # Nobody else is to mark it meanwhile.
-        self._evictions.forget_mark(known.id)
+        self._evictions.retirements.forget(known.id)
         try:
             await self._context.workers.commit(self._context.store.restore, manifest)
         except (IoError, NoSpace):
             # It may be unmarked by now, and would come before what is current at the next start.
-            await self._evictions.mark_or_later(known.id)
+            await self._evictions.retirements.mark_or_later(known.id)
             raise
         model.manifest = manifest
 
@@ -224,12 +229,12 @@ class Publications:
             if self._context.ledger.generation(succession.replaced.id) is not None:
                 # Used, or refused by the disk: it is retired now, and `Upkeep` asks again.
                 self._tell("retired", succession.replaced.generation)
-                await self._evictions.mark_or_later(succession.replaced.id)
+                await self._evictions.retirements.mark_or_later(succession.replaced.id)
         if succession.left:
             self._context.tasks.spawn(self._evictions.let_go(succession.left), "let go")
         if succession.retired is not None:
             self._tell("retired", succession.retired)
-            await self._evictions.mark_or_later(succession.retired.id)
+            await self._evictions.retirements.mark_or_later(succession.retired.id)
 
     def _tell(self, type: str, generation: Generation) -> None:
         self._context.events.tell(
@@ -244,4 +249,9 @@ def _restated(manifest: Manifest, origination: Origination) -> Manifest:
     """As it came this time; one who brings it by hand does not know where it is from."""
     if origination == UNTOLD:
         return manifest
-    return replace(manifest, source=origination.source, revision=origination.revision)
+    return replace(
+        manifest,
+        source=origination.source,
+        revision=origination.revision,
+        validators=origination.validators,
+    )

@@ -138,22 +138,31 @@ class Sweep:
         looked = await self._context.workers.seize(self._context.store.look, ids)
         for id, error in looked.failed.items():
             log.warning("whether %s is in use is not known: %s", id.key, error)
-        changed = False
+        changed, leaving = False, []
         for id in ids:
             generation = self._context.ledger.generation(id)
             if generation is None or generation.readers or id in looked.failed:
                 continue
-            changed |= self._note(generation, looked.uses.get(id))
+            use = looked.uses.get(id)
+            self._note(generation, use)
+            if generation.in_use != (use is not None):
+                changed = True
+                leaving.append(self._context.ledger.mark_use(id, use is not None))
         if changed:
             self._context.changed.notify()
+        gone = [one for one in leaving if one is not None]
+        if gone:
+            # Before the next are named, or no arrival would be decided until all are gone.
+            await self._evictions.let_go(gone)
+            await self._context.others_decide()
         return looked.failed
 
     def _readers(self, id: GenerationId) -> int:
         generation = self._context.ledger.generation(id)
         return 0 if generation is None else generation.readers
 
-    def _note(self, generation: Generation, use: Use | None) -> bool:
-        """Book what was seen; answer whether a use began or ended."""
+    def _note(self, generation: Generation, use: Use | None) -> None:
+        """Keep what was seen of a use, and since when."""
         sightings = self._context.sightings
         known = sightings.get(generation.id)
         if use is None:
@@ -161,12 +170,6 @@ class Sweep:
         elif known is None or known.use.kind != use.kind:
             sightings[generation.id] = Sighting(use, self._context.clock.now())
             self._searches.pop(generation.id, None)
-        if generation.in_use == (use is not None):
-            return False
-        gone = self._context.ledger.mark_use(generation.id, use is not None)
-        if gone is not None:
-            self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
-        return True
 
     async def _drop_gone(self) -> None:
         """Forget processes that are gone: another one has the use that is still seen."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from weightd.errors import WeightdError
 
@@ -41,6 +41,37 @@ class Tasks:
         """Wait until every task has ended by itself."""
         while self._running:
             await asyncio.wait(self._running)
+
+
+class Rounds(Generic[T]):
+    """A slow look whose outcome is shared by all who asked before it began.
+
+    Who asks while one runs gets that of the next, which begins when it ends: the one that runs
+    may have begun before what he wants to have seen.
+    """
+
+    def __init__(self, tasks: Tasks, name: str, look: Callable[[], Awaitable[T]]) -> None:
+        self._tasks = tasks
+        self._name = name
+        self._look = look
+        self._latest: asyncio.Task[T] | None = None
+        self._next: asyncio.Task[T] | None = None
+
+    async def next(self) -> T:
+        """The outcome of a look that begins after this call; raises what the look raises.
+
+        It goes on whoever stops waiting.
+        """
+        if self._next is None:
+            self._next = self._tasks.spawn(self._round(self._latest), self._name)
+        return await asyncio.shield(self._next)
+
+    async def _round(self, before: asyncio.Task[T] | None) -> T:
+        if before is not None:
+            await asyncio.wait([before])
+        # Who asks from here on waits for another one.
+        self._latest, self._next = self._next, None
+        return await self._look()
 
 
 async def completed(work: Awaitable[T]) -> T:

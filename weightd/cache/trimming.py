@@ -29,9 +29,6 @@ CHUNK: Final = 16
 LOOKS_REMEMBERED: Final = 64
 """More than there are while any filesystem is late to tell what was freed."""
 
-PAUSE: Final = 0.02
-"""Seconds between two chunks, in which arrivals and lookups go on."""
-
 
 class Trimming:
     """Keeps what is promised within the budget, and ``min_free`` bytes free on the disk."""
@@ -129,7 +126,7 @@ class Trimming:
                 short -= sum(gone)
             if not gone and not refused:
                 break
-            await asyncio.sleep(PAUSE)
+            await self._context.others_decide()
         if evicted:
             log.info("%d models went: %s", evicted, reason)
         self._context.changed.notify()

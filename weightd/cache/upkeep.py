@@ -58,15 +58,18 @@ class Memory:
     async def journal(self, limit: int, after: int) -> list[Eviction]:
         """At most ``limit`` evictions after sequence ``after``, oldest first.
 
-        What could not be written down yet is among them.
+        What could not be written down yet is among them.  Raises IoError when what was cannot
+        be read: a page without it would end too early.
         """
-        stored: list[Eviction] = []
+        seconds = self._context.options.answer_timeout
         try:
-            async with asyncio.timeout(self._context.options.answer_timeout):
+            async with asyncio.timeout(seconds):
                 call = self._database.evictions
                 stored = await self._context.workers.housekeep(call, limit, after)
-        except (IoError, TimeoutError) as error:
-            log.warning("the journal of evictions cannot be read: %r", error)
+        except TimeoutError:
+            raise IoError(
+                call="read of history.db", error=f"no answer within {seconds:g} s"
+            ) from None
         last = stored[-1].sequence if stored else after
         pending = [entry for entry in self._evictions.pending if entry.sequence > last]
         return [*stored, *pending][:limit]
@@ -137,7 +140,7 @@ class Upkeep:
             "fetches": partial(_every, options.trim_interval, self._fetching.tidy, at_once=True),
             "uploads": partial(_every, options.upload_interval, self._uploads.tidy),
             "forget": partial(_every, options.trim_interval, self._pins.forget_again),
-            "mark": partial(_every, options.trim_interval, self._evictions.mark_again),
+            "mark": partial(_every, options.trim_interval, self._evictions.retirements.mark_again),
             "let damaged go": partial(
                 _every, options.trim_interval, self._evictions.let_damaged_go, at_once=True
             ),
@@ -154,7 +157,7 @@ class Upkeep:
 
     async def _lapse_forever(self) -> None:
         while True:
-            await self._context.changed.wait(self._pins.lapse())
+            await self._context.changed.wait(await self._pins.lapse())
 
     async def _hurry(self) -> None:
         """Look at what is in use while somebody waits for room, or a retired one for its end."""

@@ -9,6 +9,8 @@ every lookup needs, never stand behind a flush, nor behind a search of /proc.
 - ``commit``: what flushes, such as publications and marks.  One thread.
 - ``housekeep``: what is slow and urgent to nobody, such as searching /proc and
   writing down recency.  One thread.
+- ``settle``: commits of the whole filesystem, which may take seconds.  One thread:
+  who asks meanwhile shares the next, see `Rounds`.
 - ``transfer``: one thread for as long as a body arrives.
 - ``fetch``: the streams of fetches, and their listings.
 - ``unlink``: one thread; deleting large files in parallel only slows down
@@ -25,7 +27,11 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FETCH_THREADS: Final = 64
+STREAM_THREADS: Final = 64
+"""What the streams of all fetches together may take of the threads of fetches, ..."""
+
+FETCH_THREADS: Final = STREAM_THREADS + 32
+"""... so that some are always left for listings and for ending what runs."""
 
 
 class Workers:
@@ -36,6 +42,7 @@ class Workers:
         self._seizures = ThreadPoolExecutor(1, thread_name_prefix="weightd-seize")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="weightd-commit")
         self._housekeeping = ThreadPoolExecutor(1, thread_name_prefix="weightd-housekeeping")
+        self._settling = ThreadPoolExecutor(1, thread_name_prefix="weightd-settle")
         self._transfers = ThreadPoolExecutor(transfers, thread_name_prefix="weightd-transfer")
         self._fetches = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="weightd-fetch")
         self._unlinks = ThreadPoolExecutor(1, thread_name_prefix="weightd-unlink")
@@ -62,6 +69,12 @@ class Workers:
         """Run a call that is slow, and that no request waits for long."""
         return self._run(self._housekeeping, call, *args, **kwargs)
 
+    def settle(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run a call that makes the filesystem commit."""
+        return self._run(self._settling, call, *args, **kwargs)
+
     def transfer(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
@@ -87,6 +100,7 @@ class Workers:
             self._seizures,
             self._commits,
             self._housekeeping,
+            self._settling,
             self._transfers,
             self._fetches,
             self._unlinks,

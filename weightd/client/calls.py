@@ -17,6 +17,9 @@ WAIT_MAX: Final = 3600.0
 PATIENCE: Final = 60.0
 """How long a request that waits for nothing may go unanswered, in seconds."""
 
+PUT_PATIENCE: Final = 900.0
+"""The same for a put, for which victims are unlinked first and files are flushed at last."""
+
 TAR: Final = "application/x-tar"
 
 _JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
@@ -67,7 +70,7 @@ def put(key: str, body: Body, terms: PutTerms) -> Request:
         headers["If-None-Match"] = f'"{terms.unless}"'
     wait = _wait(terms.wait)
     target = _model(key) + _query(file=terms.file, sha256=terms.sha256, wait=wait)
-    return Request("PUT", target, headers, body=body, patience=PATIENCE + (wait or 0.0))
+    return Request("PUT", target, headers, body=body, patience=PUT_PATIENCE + (wait or 0.0))
 
 
 def pin(holder: str, key: str, ttl: Ttl = None, generation: str | None = None) -> Request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weightd.cache import Options, Wish
-from weightd.origins.contract import Trust
+from weightd.origins.contract import Patience, Trust
 from weightd.settings import Settings
 
 
@@ -17,6 +17,7 @@ def cache_options(settings: Settings) -> Options:
         fetch_bandwidth=settings.fetch_bandwidth,
         partial_ttl=settings.partial_ttl,
         trust=_trust(settings),
+        patience=Patience(progress=min(settings.idle_timeout, Patience().progress)),
     )
 
 

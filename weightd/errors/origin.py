@@ -50,12 +50,18 @@ class OriginChanged(OriginFailed):
 
 @dataclass(eq=False)
 class OriginTimeout(WeightdError, TimeoutError):
+    """``retry_after`` is for how many seconds more the origin is let be."""
+
     source: str
     what: str
     seconds: float
+    retry_after: int | None = field(default=None, kw_only=True)  # type: ignore[misc]
     code: ClassVar[str] = "origin-timeout"
     retryable: ClassVar[bool] = True
 
     @property
     def detail(self) -> str:
         return f"{self.source}: {self.what} took more than {self.seconds:g} s. Try again later."
+
+    def figures(self) -> dict[str, object]:
+        return {"source": self.source, "what": self.what, "seconds": self.seconds}

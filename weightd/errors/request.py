@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from weightd.errors.base import WeightdError
@@ -54,11 +54,15 @@ class DigestMismatch(WeightdError, ValueError):
     expected: str
     actual: str
     file: str
+    retry_after: int | None = field(default=None, kw_only=True)  # type: ignore[misc]
     code: ClassVar[str] = "digest-mismatch"
 
     @property
     def detail(self) -> str:
         return (
             f"The sha256 of {self.file!r} is {self.actual}, not {self.expected}. "
-            "Nothing was kept; send the file again, or correct the digest."
+            "Nothing of it was kept; have it sent again, or correct the digest."
         )
+
+    def figures(self) -> dict[str, object]:
+        return {"expected": self.expected, "actual": self.actual, "file": self.file}

@@ -56,8 +56,8 @@ class Reservation:
     """Bytes promised to one arrival.
 
     ``granted`` of them may be written now; ``written`` of them have been, as
-    far as the writer has told.  ``dropped`` went for it besides the ``victims``,
-    and does not come back when those are refused.  ``refusal`` is set when the budget or the disk
+    far as the writer has told.  ``dropped`` goes for it besides the ``victims``;
+    see `Ledger.keep_parked`.  ``refusal`` is set when the budget or the disk
     shrank meanwhile so that it fits no more: whoever brings it in raises that,
     and releases it.
     """

@@ -18,7 +18,7 @@ is dropped of them is doomed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from weightd.errors import InUse, NotResident, Pinned
 from weightd.ledger.entries import (
@@ -157,11 +157,20 @@ class Ledger(Holdings):
         With ``room`` the filesystem must have the bytes as well: what is doomed is not free yet.
         """
         self._promises.must_be_open(reservation)
+        return self._promises.grant(reservation, self._left(room, sure=True))
+
+    def may_be_granted(self, reservation: Reservation, room: Room) -> bool:
+        """Whether `grant` would, if the disk has seen all that was written during the look."""
+        return self._promises.may_grant(reservation, self._left(room, sure=False))
+
+    def _left(self, room: Room | None, *, sure: bool) -> int:
+        """What the disk has for all that is granted, written or not."""
         shelf = self._shelf
         left = self.capacity - shelf.blobs.occupied - self._partials.bytes - shelf.doomed_bytes
-        if room is not None:
-            left = min(left, room.spare + self._promises.written)
-        return self._promises.grant(reservation, left)
+        if room is None:
+            return left
+        unsure = room.unsure if sure else 0
+        return min(left, room.spare - unsure + self._promises.written)
 
     def refuse_unfit(self, room: Room | None = None) -> list[Reservation]:
         """Refuse arrivals under way for which budget or disk have become too small.
@@ -239,6 +248,16 @@ class Ledger(Holdings):
     def drop_parked(self, parked: Parked) -> Remains:
         """Give up what was parked.  Raises IllegalMove when it was resumed or dropped."""
         return self._drop(parked).remains
+
+    def keep_parked(self, dropped: Sequence[Dropped]) -> None:
+        """What an arrival was to cost stays: its victims were refused, and it is released.
+
+        Call it before anything else is decided, and with what is all there still.
+        """
+        for one in dropped:
+            self._shelf.take_back(one.remains)
+            self.story.append(("keep", str(one.parked.key), one.parked.bytes))
+        self._partials.put_back([one.parked for one in dropped])
 
     def drop_over(self, limit: int) -> list[Dropped]:
         """Drop what is parked, the oldest first, until ``limit`` bounds what is promised."""

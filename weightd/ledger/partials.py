@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from weightd.ledger.entries import Parked
 from weightd.ledger.generations import IllegalMove
@@ -32,6 +32,11 @@ class Partials:
         self.must_be_here(parked)
         del self._parked[parked]
         self.bytes -= parked.bytes
+
+    def put_back(self, parked: Sequence[Parked]) -> None:
+        """Enter again what was taken, the oldest first; older than all that is here."""
+        self._parked = dict.fromkeys(parked) | self._parked
+        self.bytes += sum(one.bytes for one in parked)
 
     def oldest_first(self) -> Iterator[Parked]:
         """Every one, in the order in which they go."""

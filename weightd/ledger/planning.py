@@ -26,16 +26,20 @@ class Room:
     """What the filesystem says, in bytes: free now, to be left free, used by others.
 
     ``overhead`` is what arrivals take beside their content: manifests, directories.
+    ``unsure`` was written while the filesystem was asked: it may be missing in what is used, so
+    that much less may be free.  What is decided takes it for seen, or a model would go for bytes
+    counted twice; what is granted does not, so no arrival writes into ``min_free``.
     """
 
     free: int
     min_free: int
     others: int
     overhead: int = 0
+    unsure: int = 0
 
     @property
     def spare(self) -> int:
-        """What may be written by now; negative when others filled the disk."""
+        """What may be written by now, if all is seen; negative when others filled the disk."""
         return self.free - self.min_free - self.overhead
 
 

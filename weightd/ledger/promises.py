@@ -57,14 +57,19 @@ class Promises:
 
         Never while a victim may still be refused: its bytes would stay.
         """
+        if not self.may_grant(reservation, left):
+            return False
         more = reservation.bytes - reservation.granted
-        if any(not doomed.settled for doomed in reservation.victims):
-            return False
-        if more > 0 and self.granted + more > left:
-            return False
         reservation.granted += more
         self.granted += more
         return True
+
+    def may_grant(self, reservation: Reservation, left: int) -> bool:
+        """Whether `grant` would."""
+        more = reservation.bytes - reservation.granted
+        if any(not doomed.settled for doomed in reservation.victims):
+            return False
+        return more <= 0 or self.granted + more <= left
 
     def end(self, reservation: Reservation) -> None:
         """Take an open reservation off the books."""

@@ -229,6 +229,13 @@ class Shelf:
         self._debris += size
         return remains
 
+    def take_back(self, remains: Remains) -> None:
+        """They stay after all.  Raises IllegalMove when some of them have left the disk."""
+        if remains not in self.remains or isinstance(remains, Doomed):
+            raise IllegalMove("what was dropped is gone")
+        self.remains.discard(remains)
+        self._debris -= remains.bytes
+
     def freed(self, remains: Remains, size: int | None) -> None:
         """``size`` doomed bytes have left the disk (None: the rest of them, and all names).
 

@@ -13,26 +13,25 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import string
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from typing import Final, cast
-from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit
 
 from weightd import __version__
 from weightd.errors import OriginFailed, OriginTimeout
 from weightd.origins.contract import Patience
-from weightd.origins.reference import DEFAULT_PORTS, web_authority
 from weightd.origins.speaking import (
     Refused,
     hushed,
-    printable,
     refused,
     speaking,
     words_of_xml,
 )
+from weightd.origins.urls import redirected, target_of
 from weightd.origins.wire import Target, Wire, dial
 
 REDIRECTS_MAX: Final = 5
@@ -80,6 +79,7 @@ class HttpClient:
         self._tls: ssl.SSLContext | None = None
         self._idle: dict[Target, list[Wire]] = {}
         self._live: set[Wire] = set()
+        self._waits: list[Callable[[], None]] = []
         self._closed = False
 
     @property
@@ -123,7 +123,9 @@ class HttpClient:
             self._closed = True
             idle = [wire for wires in self._idle.values() for wire in wires]
             self._idle.clear()
-            live = list(self._live)
+            live, waits = list(self._live), list(self._waits)
+        for cut in waits:
+            cut()
         for wire in live:
             wire.cut()
         for wire in idle:
@@ -210,7 +212,8 @@ class HttpClient:
             self.drop(wire)
 
     def _dial(self, target: Target) -> Wire:
-        wire = dial(target, self.patience, self._context() if target.scheme == "https" else None)
+        tls = self._context() if target.scheme == "https" else None
+        wire = dial(target, self.patience, tls, self._guarded)
         with self._changing:
             self._live.add(wire)
             closed = self._closed
@@ -218,6 +221,23 @@ class HttpClient:
             self.drop(wire)
             raise ConnectionAbortedError
         return wire
+
+    @contextmanager
+    def _guarded(self, cut: Callable[[], None]) -> Iterator[None]:
+        """Have `close` end a wait that no connection stands for yet."""
+        with self._changing:
+            if self._closed:
+                raise ConnectionAbortedError
+            self._waits.append(cut)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._waits.remove(cut)
+                closed = self._closed
+        if closed:
+            # A socket that was shut looks as if it were connected.
+            raise ConnectionAbortedError
 
     def _context(self) -> ssl.SSLContext:
         with self._changing:
@@ -352,28 +372,3 @@ class Answer:
             self._client.keep(self._wire, self.target)
         else:
             self._client.drop(self._wire)
-
-
-# -- Addresses -------------------------------------------------------------------
-
-
-def target_of(parts: SplitResult) -> Target:
-    """Whom a URL asks.  Raises ValueError."""
-    web_authority(parts)
-    host = (parts.hostname or "").rstrip(".")
-    return Target(parts.scheme, host, parts.port or DEFAULT_PORTS[parts.scheme])
-
-
-def redirected(url: str, location: str) -> str:
-    """Where a redirect leads.  Raises Refused where nobody is to be led."""
-    if not location.isascii() or any(character in location for character in " \\\t"):
-        location = quote(location, safe=string.punctuation.replace("\\", ""))
-    leads_to = urljoin(url, location)
-    parts = urlsplit(leads_to)
-    if parts.scheme not in DEFAULT_PORTS:
-        raise Refused(f"it redirects to {parts.scheme}:, which is no web address")
-    if parts.scheme == "http" and urlsplit(url).scheme == "https":
-        raise Refused(f"it redirects from https to http://{printable(parts.hostname or '', 100)}")
-    if "@" in parts.netloc:
-        raise Refused("it redirects to an address that carries a user or a password")
-    return urlunsplit(parts._replace(fragment=""))

@@ -7,10 +7,10 @@ of one origin may run at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypeAlias
+from typing import Final, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from weightd.model import Digest
 
@@ -69,6 +69,19 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """End it, from any thread and at any time; a reader that waits raises OriginFailed soon."""
+        ...
+
+
+@runtime_checkable
+class FileStream(Stream, Protocol):
+    """A stream of a file that is open here, whose bytes the kernel can move by itself."""
+
+    def lend(self, take: Callable[[int, int, int], None], most: int) -> int:
+        """Have ``take(descriptor, offset, size)`` take the next bytes; how many it was given.
+
+        Raises what ``take`` raises, the stream being where it was, and as `readinto`:
+        OriginChanged may then be of bytes that were taken.
+        """
         ...
 
 

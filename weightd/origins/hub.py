@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 from weightd.errors import OriginChanged, OriginFailed
 from weightd.model import Digest
 from weightd.origins.allowing import check_endpoint
-from weightd.origins.client import Answer, Credential, HttpClient, target_of
+from weightd.origins.client import Answer, Credential, HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.credentials import as_header, read_credential, read_secret
 from weightd.origins.hubname import HubName
@@ -28,6 +28,7 @@ from weightd.origins.hubpatterns import select
 from weightd.origins.query import matches
 from weightd.origins.ranged import open_ranged
 from weightd.origins.reference import Reference, invalid
+from weightd.origins.urls import target_of
 from weightd.origins.web import explained
 
 PUBLIC_HUB: Final = "https://huggingface.co"

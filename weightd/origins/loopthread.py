@@ -18,6 +18,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
+        self._closing = threading.Lock()
         self._closed = False
 
     def submit(self, coroutine: Coroutine[Any, Any, Told]) -> concurrent.futures.Future[Told]:
@@ -29,9 +30,10 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancel what runs and end the thread; from any other thread, any number of times."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -11,7 +11,8 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from weightd.errors import OriginChanged, OriginFailed
@@ -137,28 +138,55 @@ class FileStream:
     def readinto(self, buffer: memoryview) -> int:
         """See `Stream.readinto`."""
         buffer = buffer[: max(0, self._stop - self._at)]
-        with self._using:
-            if self._closed:
-                self._let_go()
-                raise OriginFailed(self._source, f"{self._file.path}: the stream was closed")
+        with self._used():
             size = self._read(buffer) if len(buffer) else 0
         self._at += size
         return size
 
+    def lend(self, take: Callable[[int, int, int], None], most: int) -> int:
+        """See `weightd.origins.contract.FileStream`."""
+        size = min(most, self._stop - self._at)
+        if size <= 0:
+            return 0
+        with self._used():
+            take(self._descriptor, self._at, size)
+            self._must_be_same()
+        self._at += size
+        return size
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Keep the descriptor open; what closes the stream meanwhile leaves it to this."""
+        with self._using:
+            if self._closed:
+                self._let_go()
+                raise OriginFailed(self._source, f"{self._file.path}: the stream was closed")
+            yield
+
     def _read(self, buffer: memoryview) -> int:
         try:
             size = os.preadv(self._descriptor, [buffer], self._at)
-            same = validator_of(os.fstat(self._descriptor)) == self._file.validator
         except OSError as error:
             words = f"{self._file.path}: {error.strerror}"
             raise OriginFailed(self._source, words) from None
-        if not same:
-            # A file that is written in place while it is read is neither the old nor the new.
-            raise OriginChanged(self._source, f"{self._file.path} is written to")
+        self._must_be_same()
         if size == 0:
             words = f"{self._file.path}: it ended {self._stop - self._at} bytes before its end"
             raise OriginFailed(self._source, words)
         return size
+
+    def _must_be_same(self) -> None:
+        """Raise OriginChanged for a file that was written to since it was listed.
+
+        One that is written in place while it is read is neither the old nor the new.
+        """
+        try:
+            now = os.fstat(self._descriptor)
+        except OSError as error:
+            words = f"{self._file.path}: {error.strerror}"
+            raise OriginFailed(self._source, words) from None
+        if validator_of(now) != self._file.validator:
+            raise OriginChanged(self._source, f"{self._file.path} is written to")
 
     def close(self) -> None:
         """See `Stream.close`; a read that hangs in the kernel closes it when it is back."""

@@ -11,13 +11,14 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from weightd.errors import OriginChanged, OriginFailed
-from weightd.origins.client import Answer, Credential, HttpClient, target_of
+from weightd.origins.client import Answer, Credential, HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.credentials import as_header, read_credential
 from weightd.origins.listingfile import LISTING_BYTES_MAX, read_listing
 from weightd.origins.ranged import DATED, open_ranged
 from weightd.origins.reference import Reference
 from weightd.origins.revisions import revision_of
+from weightd.origins.urls import target_of
 
 _CONTENT_RANGE: Final = re.compile(r"bytes 0-0/([0-9]{1,18})", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)

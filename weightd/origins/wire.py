@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import select
 import socket
 import ssl
+import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPResponse
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from weightd.origins.addresses import address_refusal, refusal
 from weightd.origins.contract import Patience
@@ -37,6 +44,13 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         default = 443 if self.scheme == "https" else 80
         return host if self.port == default else f"{host}:{self.port}"
+
+
+Found: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
+"""One address of a name, as `socket.getaddrinfo` tells it."""
+
+Guard: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
+"""Makes what it is given end the wait of its block, whenever another thread wants to."""
 
 
 class Wire:
@@ -116,11 +130,7 @@ class Wire:
     def cut(self) -> None:
         """Wake whoever reads or writes; it fails, and closes."""
         self.cut_off = True
-        try:
-            # Not the TLS socket's own: that one lets go of its state under a reader.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        except OSError:
-            pass  # closed already, or never connected
+        _shut(self._socket)
 
     def close(self) -> None:
         """Let the socket go."""
@@ -143,9 +153,10 @@ class _Incoming(io.RawIOBase):
 # -- Connecting ------------------------------------------------------------------
 
 
-def dial(target: Target, patience: Patience, tls: ssl.SSLContext | None) -> Wire:
+def dial(target: Target, patience: Patience, tls: ssl.SSLContext | None, guard: Guard) -> Wire:
     """Connect, through the proxy that the environment names if it does.
 
+    Every wait on the way is one that ``guard`` can end.
     Raises Refused for a host that must not be asked, OSError as the system
     says, and TimeoutError.
     """
@@ -157,16 +168,21 @@ def dial(target: Target, patience: Patience, tls: ssl.SSLContext | None) -> Wire
     except ValueError as error:
         raise Refused(str(error)) from None
     if proxy is None:
-        connected = _connect(target.host, target.port, deadline, checked=True)
+        connected = _connect(target.host, target.port, deadline, guard, checked=True)
     else:
         # The operator's own proxy may stand at any address, and looks names up itself.
-        connected = _connect(proxy.host, proxy.port, deadline, checked=False)
+        connected = _connect(proxy.host, proxy.port, deadline, guard, checked=False)
     try:
         if tls is not None:
             if proxy is not None:
-                _tunnel(connected, target, proxy, deadline)
+                with guard(partial(_shut, connected)):
+                    _tunnel(connected, target, proxy, deadline)
             connected.settimeout(_left(deadline))
-            connected = tls.wrap_socket(connected, server_hostname=target.host)
+            connected = tls.wrap_socket(
+                connected, server_hostname=target.host, do_handshake_on_connect=False
+            )
+            with guard(partial(_shut, connected)):
+                connected.do_handshake()
         wire = Wire(connected, patience)
     except BaseException:
         connected.close()
@@ -175,9 +191,11 @@ def dial(target: Target, patience: Patience, tls: ssl.SSLContext | None) -> Wire
     return wire
 
 
-def _connect(host: str, port: int, deadline: float, *, checked: bool) -> socket.socket:
+def _connect(
+    host: str, port: int, deadline: float, guard: Guard, *, checked: bool
+) -> socket.socket:
     """Connect to the first address that answers; every one is looked at before any is asked."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = look_up(host, port, deadline, guard)
     for *_, address in found if checked else ():
         if (reason := address_refusal(str(address[0]))) is not None:
             raise Refused(f"{host} is at {reason}, which no weights are fetched from")
@@ -185,14 +203,71 @@ def _connect(host: str, port: int, deadline: float, *, checked: bool) -> socket.
     for family, kind, protocol, _, address in found:
         connected = socket.socket(family, kind, protocol)
         try:
-            connected.settimeout(_left(deadline))
-            connected.connect(address)
+            _reach(connected, address, deadline, guard)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connected
         except OSError as error:
             connected.close()
             failure = error
     raise failure
+
+
+def _reach(
+    connected: socket.socket, address: tuple[Any, ...], deadline: float, guard: Guard
+) -> None:
+    """Connect a socket.  Raises TimeoutError, OSError."""
+    connected.setblocking(False)
+    # Begun before it is guarded: what is shut before it is connected can be connected still.
+    number = connected.connect_ex(address)
+    if number == errno.EINPROGRESS:
+        with guard(partial(_shut, connected)):
+            waiting = select.poll()
+            waiting.register(connected, select.POLLOUT)
+            if not waiting.poll(_left(deadline) * 1000):
+                raise TimeoutError
+        number = connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
+def look_up(host: str, port: int, deadline: float, guard: Guard) -> Sequence[Found]:
+    """The addresses of a name.  Raises TimeoutError, which the system's own resolver may not.
+
+    It is asked by a thread of its own, which stays until it answers, since nothing ends it.
+    """
+    answer: Future[Sequence[Found]] = Future()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            _settle(answer, error)
+        else:
+            _settle(answer, found)
+
+    with guard(lambda: _settle(answer, ConnectionAbortedError())):
+        threading.Thread(target=ask, name=f"look-up of {host:.100}", daemon=True).start()
+        return answer.result(_left(deadline))
+
+
+def _settle(answer: Future[Sequence[Found]], told: Sequence[Found] | Exception) -> None:
+    """Give an answer, unless there is one."""
+    try:
+        if isinstance(told, Exception):
+            answer.set_exception(told)
+        else:
+            answer.set_result(told)
+    except InvalidStateError:
+        pass  # nobody waits any more
+
+
+def _shut(connected: socket.socket) -> None:
+    """Wake whoever waits for a socket, from any thread."""
+    try:
+        # Not a TLS socket's own: that one lets go of its state under a reader.
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
+    except OSError:
+        pass  # closed already, or never connected
 
 
 def _tunnel(connected: socket.socket, target: Target, proxy: Proxy, deadline: float) -> None:

@@ -171,7 +171,7 @@ class Settings(BaseSettings):
     ] = Field(
         60.0,
         description="How long a peer may send or take nothing before it is given up and its "
-        "reservation is free again, in seconds.",
+        "reservation is free again, in seconds; an origin 30 at most.",
     )
     drain_timeout: Annotated[
         float,

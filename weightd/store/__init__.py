@@ -6,6 +6,7 @@ crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
 from weightd.store.arrival import Parked
+from weightd.store.copying import NotCopied
 from weightd.store.faults import (
     AlreadyPublished,
     Damage,
@@ -43,6 +44,7 @@ __all__ = [
     "Looked",
     "Loss",
     "NoSpace",
+    "NotCopied",
     "Parked",
     "Part",
     "PinDatabase",

@@ -16,6 +16,9 @@ from weightd.store.source import BUFFER_BYTES
 BEGIN_BYTES: Final = 4 << 20
 """A file gets a thread when so much of it can be read; a smaller one is read at its end."""
 
+STEP_BYTES: Final = 2 << 20
+"""The thread is woken for so much, since waking it costs the writers something, too."""
+
 
 class Follower:
     """Hashes what of one file is here from its start on.  It never waits for the writers."""
@@ -35,7 +38,8 @@ class Follower:
         with self._changed:
             self._ready = max(self._ready, ready)
             if self._thread is not None:
-                self._changed.notify()
+                if self._ready - self._hashed >= STEP_BYTES:
+                    self._changed.notify()
             elif self._ready - self._hashed >= BEGIN_BYTES and not self._ending:
                 name = f"sha256 of {self._name}"
                 self._thread = threading.Thread(target=self._follow, args=(descriptor,), name=name)
@@ -62,16 +66,17 @@ class Follower:
     def _follow(self, descriptor: int) -> None:
         buffer = memoryview(bytearray(BUFFER_BYTES))
         try:
-            while size := self._next():
-                self._hash(descriptor, buffer[: min(size, BUFFER_BYTES)])
+            while self._wait():
+                while not self._ending and (size := self._ready - self._hashed):
+                    self._hash(descriptor, buffer[: min(size, BUFFER_BYTES)])
         except OSError as error:
             self._failure = error
 
-    def _next(self) -> int:
-        """Wait for bytes to hash; how many there are, 0 when this is to end."""
+    def _wait(self) -> bool:
+        """Wait for bytes to hash; False when this is to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ending or self._ready > self._hashed)
-            return 0 if self._ending else self._ready - self._hashed
+            self._changed.wait_for(lambda: self._ending or self._ready - self._hashed >= STEP_BYTES)
+            return not self._ending
 
     def _hash(self, descriptor: int, view: memoryview) -> None:
         count = os.preadv(descriptor, [view], self._hashed)

@@ -66,10 +66,14 @@ class Unreadable(Exception):
 def encode(record: Record) -> bytes:
     """The bytes of ``manifest.json``."""
     manifest = record.manifest
-    files = [
+    files: list[dict[str, object]] = [
         {"path": entry.path, "bytes": entry.bytes, "sha256": entry.sha256, **stamp._asdict()}
         for entry, stamp in zip(manifest.files, record.stamps, strict=True)
     ]
+    validators = dict(manifest.validators)
+    for file in files:
+        if (validator := validators.get(str(file["path"]))) is not None:
+            file["validator"] = validator
     fields = {
         "format": layout.FORMAT_VERSION,
         "key": str(manifest.key),
@@ -132,6 +136,9 @@ def _decode_record(fields: Any) -> Record:
         published_at=_seconds(fields["published_at"]),
         source=_optional_text(fields.get("source")),
         revision=_optional_text(fields.get("revision")),
+        validators=tuple(
+            (file["path"], _text(file["validator"])) for file in listed if "validator" in file
+        ),
     )
     if len({entry.path for entry in manifest.files}) != len(listed):
         raise ValueError("a path is listed twice")

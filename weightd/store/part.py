@@ -12,6 +12,7 @@ from weightd.errors import DigestMismatch
 from weightd.model import FileEntry
 from weightd.store import tree
 from weightd.store.content import Content
+from weightd.store.copying import copy_all
 from weightd.store.faults import reported
 from weightd.store.follower import Follower
 from weightd.store.manifest_file import Stamp
@@ -89,15 +90,36 @@ class Part:
         Raises NoSpace, IoError, and what ``claim`` raises; the bytes are then
         missing as before.
         """
-        if offset < 0 or offset + len(view) > self.bytes:
-            raise ValueError(f"{self.path} has no byte {offset + len(view) - 1}")
-        left = self._take(offset, offset + len(view))
+
+        def put(descriptor: int, start: int, stop: int) -> None:
+            _write_all(descriptor, view[start - offset : stop - offset], start)
+
+        self._put(offset, offset + len(view), put)
+
+    def copy(self, offset: int, source: int, at: int, size: int) -> None:
+        """Have the kernel put ``size`` bytes of the open file ``source``, from ``at`` on, here.
+
+        Where the filesystem can, the two files share them until one is written to; they
+        are counted all the same.  Raises as `write`, and NotCopied, with nothing
+        more here than before, where bytes have to be read and written.
+        """
+
+        def put(descriptor: int, start: int, stop: int) -> None:
+            copy_all(source, start - offset + at, descriptor, start, stop - start)
+
+        self._put(offset, offset + size, put)
+
+    def _put(self, start: int, stop: int, put: Callable[[int, int, int], None]) -> None:
+        """Have ``put(descriptor, start, stop)`` write what nobody has written yet."""
+        if start < 0 or stop > self.bytes:
+            raise ValueError(f"{self.path} has no byte {stop - 1}")
+        left = self._take(start, stop)
         try:
             with reported(f"write to {self.path}"):
                 descriptor, pace = self._opened()
                 while left:
                     start, stop = left[0]
-                    _write_all(descriptor, view[start - offset : stop - offset], start)
+                    put(descriptor, start, stop)
                     self._arrived(start, stop)
                     del left[0]
                     self._written_back(pace.wrote, start, stop)

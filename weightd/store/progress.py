@@ -57,6 +57,7 @@ class Progress:
         """Open or make it in the arrival's ``directory``.  Raises OSError."""
         self._boot = _brief(boot)
         self._adding = threading.Lock()
+        self._briefs: dict[str, bytes] = {}
         self._told: dict[bytes, _Told] = {}
         self._slots: dict[tuple[bytes, bytes, int, int], int] = {}
         made = not tree.exists(NAME, directory)
@@ -75,7 +76,10 @@ class Progress:
 
     def here(self, path: str, start: int, stop: int) -> None:
         """Say that a span of the part was written, for as long as the page cache lasts."""
-        self._say(_brief(path), self._boot, start, stop)
+        part = self._briefs.get(path)
+        if part is None:
+            part = self._briefs[path] = _brief(path)
+        self._say(part, self._boot, start, stop)
 
     def flushed(self, path: str, spans: Spans) -> None:
         """Say that spans of the part are on stable storage."""

@@ -19,6 +19,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 LARGE: Final = (".safetensors", ".gguf", ".bin", ".pt")
 
+SIGNATURE: Final = "s3cr3t-of-a-redirect"
+"""By which a large file is read at the other host."""
+
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
@@ -130,6 +133,12 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except ConnectionError:
+            self.close_connection = True  # whoever asked has hung up
+
     def do_HEAD(self) -> None:
         self.do_GET()
 
@@ -205,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._bytes(content, blob_id(content), {"X-Repo-Commit": commit})
         else:
             sha256 = sha256_of(content)
-            cdn = f"http://localhost:{self.of.port}/cdn/{sha256}?sig=s3cr3t"
+            cdn = f"http://localhost:{self.of.port}/cdn/{sha256}?sig={SIGNATURE}"
             self._answer(
                 302,
                 b"",

@@ -15,6 +15,9 @@ from typing import Final
 from tests.origins.servers.ports import end, free_ports, wait_until_it_listens
 from tests.polling import until
 
+TOKEN: Final = "nginx-token-that-nobody-may-see"
+"""What must be shown below ``/private/`` of the server without ranges."""
+
 _ALONE: Final = "Active connections: 1 "
 
 _CONFIG = """
@@ -30,7 +33,8 @@ http {{
   {limit}
   server {{ listen 127.0.0.1:{port}; root {root};
     location = /-busy {{ stub_status; access_log off; keepalive_timeout 0; }} }}
-  server {{ listen 127.0.0.1:{whole}; root {root}; max_ranges 0; }}
+  server {{ listen 127.0.0.1:{whole}; root {root}; max_ranges 0;
+    location /private/ {{ if ($http_authorization != "Bearer {token}") {{ return 403; }} }} }}
   {tls}
 }}
 """
@@ -122,7 +126,9 @@ def running_nginx(
     limit = f"limit_rate {rate}; sendfile_max_chunk 32k;" if rate else ""
     config = base / "nginx.conf"
     config.write_text(
-        _CONFIG.format(base=base, root=root, port=port, whole=whole, tls=secured, limit=limit)
+        _CONFIG.format(
+            base=base, root=root, port=port, whole=whole, tls=secured, limit=limit, token=TOKEN
+        )
     )
     process = subprocess.Popen(
         ["nginx", "-e", f"{base}/error.log", "-c", config],

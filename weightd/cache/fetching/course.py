@@ -21,21 +21,26 @@ from weightd.cache.fetching.bandwidth import Bandwidth
 from weightd.cache.fetching.fill import LinkGone, filling
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.listed import Plan
+from weightd.cache.fetching.partials import Partial
 from weightd.cache.fetching.stored import decode_note
 from weightd.cache.fetching.terms import FetchResult, FetchTerms
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Origination, Publications
+from weightd.cache.records import Record
 from weightd.cache.tasks import completed, ended
 from weightd.errors import (
     Blocked,
     DigestMismatch,
+    DiskFull,
+    GenerationGone,
     OriginChanged,
     OriginFailed,
     OriginTimeout,
+    TooLarge,
     WeightdError,
 )
 from weightd.ledger import Generation, Reservation
-from weightd.model import FileEntry, GenerationId
+from weightd.model import FileEntry, GenerationId, Key, Manifest
 from weightd.origins import Origin, open_origin, parse_reference
 from weightd.origins.contract import Listing
 from weightd.store import Ingest, NoSpace
@@ -111,6 +116,7 @@ class Course:
         listed.must_be(str(job.key), job.digest, listing)
         job.bytes_total = listing.bytes
         job.revision = listing.revision
+        job.validators = listed.validators(listing)
         return listing
 
     async def _from(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
@@ -122,19 +128,29 @@ class Course:
             return await self._bring(job, origin, listing)
         except OriginChanged as changed:
             log.warning("fetch of %s begins again: %s", job.key, changed)
-            return await self._bring(job, origin, await self._listing(job, origin, None))
+        # The first one is closed: whoever read from it was to end.
+        async with self._origin(job, job.source) as again:
+            return await self._bring(job, again, await self._listing(job, again, None))
 
     async def _bring(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
         current = await self._checks.current(job.key)
-        if current is not None and self._is_same(job, listing, current):
-            return await completed(self._stay(job, current))
+        if current is not None:
+            manifest = self._context.models[current.id].manifest
+            if manifest.source == _source(job):
+                listing = listed.recalled(listing, manifest)
+            if _is_same(job, listing, manifest):
+                return await completed(self._stay(job, current))
         self._drop_what_changed(job, listing)
+        wished = self._context.clock.now()
         plan, reservation = await self._admit(job, listing)
         try:
             await self._admission.granted(reservation)
+            self._context.counters.admission_seconds.observe(self._context.clock.now() - wished)
             job.enter("downloading")
             async with filling(self._context, self._evictions, job, plan, reservation) as opened:
                 files = await opened.fill(origin, self._bandwidth)
+                if reservation.refusal is not None:
+                    raise reservation.refusal
                 job.enter("publishing")
                 return await completed(self._arrive(job, reservation, opened.ingest, files))
         except NoSpace as error:
@@ -143,15 +159,6 @@ class Course:
             self._evictions.release(reservation)
 
     # -- Before a byte moves -----------------------------------------------------
-
-    def _is_same(self, job: Job, listing: Listing, current: Generation) -> bool:
-        """Whether what is here is what the origin has."""
-        told = listed.content(listing)
-        if told is not None:
-            return told == current.id.digest
-        manifest = self._context.models[current.id].manifest
-        known = listing.revision is not None and manifest.revision == listing.revision
-        return known and manifest.source == job.source
 
     def _drop_what_changed(self, job: Job, listing: Listing) -> None:
         """Give up a partial of other files; one with other content is given up file by file."""
@@ -180,42 +187,37 @@ class Course:
 
         def need() -> Need:
             nonlocal plan
-            partial = self._context.partials.of(job.key)
+            partial = self._partial(job.key)
             started = () if partial is None else partial.stored.paths
             plan = listed.plan(self._context, listing, started)
             links = tuple({link.generation: None for link in plan.links})
-            return Need(plan.size, links, None if partial is None else partial.booked)
+            resuming = None if partial is None else partial.booked
+            job.needed = plan.size
+            return Need(plan.size, links, resuming, job.spare)
 
         want = Want(job.key, listing.bytes or 0, need)
         loop = asyncio.get_running_loop()
-        self._must_spare(job, plan)
         while True:
             job.enter("waiting")
             patience = job.patience(loop.time())
             try:
-                return plan, await self._admission.admit(want, patience)
-            except Blocked:
+                reservation = await self._admission.admit(want, patience)
+            except (TooLarge, Blocked, DiskFull) as error:
                 # Somebody more patient may have joined meanwhile.
-                if job.patience(loop.time()) <= 0:
+                if not isinstance(error, Blocked) or job.patience(loop.time()) <= 0:
+                    self._admission.refused(job.key, error)
                     raise
+            else:
+                # The plan that room was made for, and not the one before it was asked for.
+                return plan, reservation
 
-    def _must_spare(self, job: Job, plan: Plan) -> None:
-        """Raise Blocked when a preload would evict what the settings want more."""
-        if not job.spare:
-            return
-        usage = self._context.ledger.usage()
-        victims = self._context.ledger.plan(job.key, plan.size)
-        spared = [victim for victim in victims if victim.id.key in job.spare]
-        if spared:
-            raise Blocked(
-                reason="pins",
-                bytes=plan.size,
-                free=usage.free,
-                evictable=usage.evictable,
-                pinned=usage.pinned,
-                arriving=usage.reserved,
-                hint=f"It would evict {spared[0].id.key}, which is preloaded before it.",
-            )
+    def _partial(self, key: Key) -> Partial | None:
+        """What is here of the model, unless that alone is more than the budget by now."""
+        partial = self._context.partials.of(key)
+        if partial is not None and partial.booked.bytes > self._context.ledger.capacity:
+            self._evictions.drop_partial(key)
+            return None
+        return partial
 
     # -- After the last byte -----------------------------------------------------
 
@@ -246,14 +248,11 @@ class Course:
         try:
             while (caller := job.unpinned()) is not None:
                 caller.pinned = True
-                terms = caller.terms
                 try:
-                    await self._pins.pin(
-                        terms.holder or "", id.key, self._ttl(terms), terms.forever, None, terms.uid
-                    )
+                    caller.record = await self._pin_for(caller.terms, id)
                 except WeightdError as error:
                     log.warning(
-                        "%s is here, and not pinned for %s: %s", id.key, terms.holder, error
+                        "%s is here, and not pinned for %s: %s", id.key, caller.terms.holder, error
                     )
                     caller.failure = error
             generation = self._context.ledger.generation(id)
@@ -265,11 +264,34 @@ class Course:
                 self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
             self._context.changed.notify()
 
+    async def _pin_for(self, terms: FetchTerms, id: GenerationId) -> Record:
+        """Pin what came, whatever else of the key the holder has; else what replaced it already."""
+        pin, holder, ttl = self._pins.pin, terms.holder or "", self._ttl(terms)
+        try:
+            outcome = await pin(holder, id.key, ttl, terms.forever, id.digest, terms.uid)
+        except GenerationGone:
+            outcome = await pin(holder, id.key, ttl, terms.forever, terms.digest, terms.uid)
+        return outcome.record
+
     def _ttl(self, terms: FetchTerms) -> float | None:
         if terms.forever:
             return None
         return self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
 
 
+def _source(job: Job) -> str:
+    """The source in use, as records tell it."""
+    return parse_reference(job.source).text
+
+
+def _is_same(job: Job, listing: Listing, here: Manifest) -> bool:
+    """Whether what is here is what the origin has."""
+    told = listed.content(listing)
+    if told is not None:
+        return told == here.digest
+    known = listing.revision is not None and here.revision == listing.revision
+    return known and here.source == _source(job)
+
+
 def _origination(job: Job) -> Origination:
-    return Origination(parse_reference(job.source).text, job.revision)
+    return Origination(_source(job), job.revision, job.validators)

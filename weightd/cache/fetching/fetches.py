@@ -8,7 +8,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from weightd.cache.context import Context
@@ -82,6 +82,11 @@ class Fetches:
             job.callers.append(caller)
             job.changed.notify()
             self._context.counters.fetch_joined += 1
+            if job.preload:
+                # Asked for, it is a fetch like any other.
+                job.preload, job.spare = False, frozenset()
+                job.place, job.order = 0, next(self._orders)
+                self.start_next()
             if terms.holder is None:
                 return job, caller
         else:
@@ -99,13 +104,31 @@ class Fetches:
             self.start_next()
         return job, caller
 
-    def preload(self, key: Key, terms: FetchTerms, spare: frozenset[Key]) -> None:
-        """Wish for ``key`` when nothing else is to be done, without evicting ``spare``."""
-        if self._jobs.live(key) is not None or self._resting(key, terms.sources) is not None:
-            return
-        job = self._begin(key, terms)
-        job.preload, job.spare = True, spare
+    def preload(self, key: Key, terms: FetchTerms, place: int, spare: frozenset[Key]) -> None:
+        """Wish for ``key`` when nothing else is to be done, without evicting ``spare``.
+
+        Of those that wait for their turn the lowest ``place`` is next.  A holder has its pin
+        before anything can evict what came.  Raises as `join` does.
+        """
+        job = self._jobs.live(key)
+        if job is None:
+            job = self._begin(key, terms)
+            job.preload = True
+        if job.preload:
+            job.place, job.spare = place, spare
+            if terms.holder is not None and terms.holder not in job.holders:
+                job.callers.append(Caller(terms, until=job.asked_at, here=False))
         self.start_next()
+
+    async def unload(self, wished: Mapping[Key, tuple[str, ...]]) -> None:
+        """Give up the preloads that are not ``wished``, or from elsewhere."""
+        for job in list(self._jobs.unended()):
+            if job.preload and wished.get(job.key) != job.sources:
+                await self.cancel(job.id, "it is not to be preloaded any more")
+
+    def last(self, key: Key) -> Job | None:
+        """The job of ``key`` that ended last."""
+        return self._jobs.last(key)
 
     def _begin(self, key: Key, terms: FetchTerms) -> Job:
         if self._draining:
@@ -144,7 +167,7 @@ class Fetches:
         if left <= 0:
             return None
         error = copy.copy(previous.error)
-        if isinstance(error, OriginFailed):
+        if isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
             error.retry_after = math.ceil(left)
         return error
 
@@ -231,7 +254,7 @@ class Fetches:
     def resume(self) -> None:
         """Go on with what an earlier run left; called once the cache is ready."""
         now = asyncio.get_running_loop().time()
-        for job in self._jobs.newest_first():
+        for job in self._jobs.unended():
             job.order = next(self._orders)
             # Whoever asked could not ask again meanwhile.
             job.asked_at = now
@@ -248,14 +271,18 @@ class Fetches:
     def start_next(self) -> None:
         """Start as many as may run: those waited for first, preloads last."""
         while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
+            # One preload at a time: so they have room in their order, and keep nobody waiting.
+            preloading = any(job.preload for job in self._running)
             queued = [
                 job
                 for job in self._jobs.unended()
-                if job not in self._running and job.cancelled is None
+                if job not in self._running
+                and job.cancelled is None
+                and not (job.preload and preloading)
             ]
             if not queued:
                 return
-            job = min(queued, key=lambda one: (one.preload, not one.waited_for, one.order))
+            job = min(queued, key=Job.turn)
             task = self._context.tasks.spawn(self._run(job), f"fetch {job.key}")
             self._running[job] = task
             # Not in the task itself: cancelled before its first step, it has none.
@@ -352,7 +379,8 @@ class Fetches:
             return
         job.attempts += 1
         pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (job.attempts - 1))
-        job.retry_at = now + max(pause, error.retry_after or 0.0)
+        pause = max(pause, error.retry_after or 0.0)
+        job.retry_at, error.retry_after = now + pause, math.ceil(pause)
 
     def _tell(self, type: str, job: Job) -> None:
         self._context.events.tell(

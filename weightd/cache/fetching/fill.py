@@ -16,8 +16,9 @@ from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.listed import Plan, unchanged
 from weightd.cache.fetching.ranges import Piece
 from weightd.cache.fetching.stored import decode_note, encode_note
-from weightd.cache.fetching.streams import PERIOD_SECONDS, Streams
+from weightd.cache.fetching.streams import Streams
 from weightd.cache.tasks import completed
+from weightd.cache.workers import STREAM_THREADS
 from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
 from weightd.model import FileEntry
@@ -113,7 +114,7 @@ class Filling:
         tally = Tally(self.reservation, context.progress.wrote, origin.kind, counted)
         linked, pieces = await completed(context.workers.commit(_prepare, self, tally))
         self.job.bytes_reused = sum(entry.bytes for entry in linked)
-        streams = Streams()
+        streams = Streams(max(1, STREAM_THREADS // context.options.fetch_concurrency))
         download = Download(
             origin, pieces, bandwidth=bandwidth, received=tally.received, wanted=streams.wanted
         )
@@ -131,20 +132,22 @@ class Filling:
                 while started < download.wanted or not running:
                     running.add(self._context.workers.fetch(download.run_stream))
                     started += 1
-                done, running = await asyncio.wait(running, timeout=PERIOD_SECONDS)
+                period = streams.period(download.latency)
+                done, running = await asyncio.wait(running, timeout=period)
                 for stream in done:
                     stream.result()
                 if download.failure is not None:
                     raise download.failure
                 present, now = _present(pieces), loop.time()
                 self.job.progressed(self.job.bytes_reused + present, now)
-                if now - since >= PERIOD_SECONDS:
+                if now - since >= period:
                     streams.measured((present - before) / (now - since))
                     before, since = present, now
                     started -= max(0, download.wanted - streams.wanted)
                     download.wanted = streams.wanted
         finally:
-            download.stop()
+            # In a thread, since the client of an object store waits for its own.
+            await completed(self._context.workers.fetch(download.stop))
             if running:
                 await completed(asyncio.wait(running))
 

@@ -11,7 +11,7 @@ from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.bandwidth import Bandwidth
 from weightd.cache.fetching.course import Course
 from weightd.cache.fetching.fetches import Fetches
-from weightd.cache.fetching.job import Job
+from weightd.cache.fetching.job import Caller, Job
 from weightd.cache.fetching.preload import Preload
 from weightd.cache.fetching.shelf import Jobs
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms, FetchView, Wish
@@ -19,7 +19,7 @@ from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
 from weightd.cache.records import Event, Record
-from weightd.errors import ADMIN_SOCKET, Forbidden, InvalidRequest, NotResident
+from weightd.errors import ADMIN_SOCKET, Forbidden, GenerationGone, InvalidRequest, NotResident
 from weightd.model import Key
 from weightd.origins import check_allowed, parse_reference
 from weightd.store import HistoryDatabase
@@ -105,7 +105,7 @@ class Fetching:
         if not job.ended:
             return FetchOutcome(None, job.view())
         self._context.counters.fetched_seconds.observe(self._context.clock.now() - wished)
-        return FetchOutcome(await self._record(job), job.view())
+        return FetchOutcome(self._record(job, caller), job.view())
 
     async def _must_be_allowed(self, terms: FetchTerms) -> None:
         """Raise InvalidRequest or Forbidden for a source that is not to be asked."""
@@ -131,18 +131,26 @@ class Fetching:
         ttl = self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
         try:
             outcome = await self._pins.pin(
-                terms.holder, key, None if terms.forever else ttl, terms.forever, None, terms.uid
+                terms.holder,
+                key,
+                None if terms.forever else ttl,
+                terms.forever,
+                terms.digest,
+                terms.uid,
             )
-        except NotResident:
+        except (NotResident, GenerationGone):
             return None
         return outcome.record
 
-    async def _record(self, job: Job) -> Record | None:
-        """The model as it stands now, pins included; as it came when it is gone again."""
-        record = job.record
+    def _record(self, job: Job, caller: Caller) -> Record | None:
+        """What the caller has pinned, or the model as it is answered by now; else as it came."""
+        record = caller.record or job.record
         if record is None:
             return None
-        generation = self._context.ledger.generation(record.manifest.id)
+        ledger = self._context.ledger
+        generation = ledger.generation(record.manifest.id)
+        if caller.record is None and caller.terms.digest is None:
+            generation = ledger.current(job.key) or generation
         return record if generation is None else self._context.record(generation)
 
     # -- Jobs ------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class Caller:
     until: float
     here: bool = True
     pinned: bool = False
+    record: Record | None = None
+    """What was pinned for it."""
     failure: WeightdError | None = None
     """Why its pin could not be taken."""
 
@@ -40,10 +42,11 @@ class Caller:
 class Job:
     """One key on its way.  ``order`` is its place in the queue; ``preload`` goes after all others.
 
-    ``spare`` are keys that it must not evict.  ``asked_at`` is when somebody
-    last asked for it or about it, on the loop's clock.  ``uid`` is the user who
-    began it at the replica door.  ``fingerprint`` stands for ``sources``, also
-    after a restart, which forgets what is secret in them.
+    ``place`` is that among the preloads.  ``spare`` are keys that it must not
+    evict.  ``asked_at`` is when somebody last asked for it or about it, on the
+    loop's clock.  ``uid`` is the user who began it at the replica door.
+    ``fingerprint`` stands for ``sources``, also after a restart, which forgets
+    what is secret in them.
     """
 
     key: Key
@@ -56,16 +59,20 @@ class Job:
     uid: int | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     preload: bool = False
+    place: int = 0
     spare: frozenset[Key] = frozenset()
     state: FetchState = "queued"
     source: str = ""
     fingerprint: str = ""
     revision: str | None = None
+    validators: tuple[tuple[str, str], ...] = ()
     started_at: float | None = None
     ended_at: float | None = None
     retry_at: float | None = None
     attempts: int = 0
     bytes_total: int | None = None
+    needed: int | None = None
+    """How many bytes of blocks it asked for when it asked for room last."""
     bytes_done: int = 0
     bytes_reused: int = 0
     error: WeightdError | None = None
@@ -100,6 +107,10 @@ class Job:
     def waited_for(self) -> bool:
         """Whether a caller stays until it is here."""
         return any(caller.here for caller in self.callers)
+
+    def turn(self) -> tuple[bool, bool, int, int]:
+        """The least is next: those waited for, those nobody waits for, what is preloaded."""
+        return self.preload, not self.waited_for, self.place, self.order
 
     @property
     def holders(self) -> set[str]:

@@ -12,6 +12,7 @@ from weightd.model import (
     Digest,
     FileEntry,
     GenerationId,
+    Manifest,
     content_digest,
     file_path_fault,
 )
@@ -101,6 +102,30 @@ def _held(first: RemoteFile, source: str, file: RemoteFile) -> RemoteFile:
             source, f"its {file.path} is not that of the first source", retryable=False
         )
     return replace(file, sha256=file.sha256 or first.sha256)
+
+
+def validators(listing: Listing) -> tuple[tuple[str, str], ...]:
+    """What tells that the content of a file whose sha256 is not told is still the same."""
+    return tuple(
+        (file.path, file.validator)
+        for file in listing.files
+        if file.sha256 is None and file.validator is not None
+    )
+
+
+def recalled(listing: Listing, manifest: Manifest) -> Listing:
+    """The listing, with each sha256 that is known of an earlier fetch from the same source."""
+    before = dict(manifest.validators)
+    entries = {entry.path: entry for entry in manifest.files if entry.path in before}
+
+    def recall(file: RemoteFile) -> RemoteFile:
+        entry = entries.get(file.path)
+        if entry is None or file.sha256 is not None or file.bytes != entry.bytes:
+            return file
+        same = file.validator == before[file.path]
+        return replace(file, sha256=entry.sha256) if same else file
+
+    return replace(listing, files=tuple(map(recall, listing.files)))
 
 
 def unchanged(before: RemoteFile, now: RemoteFile, *, same_source: bool) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from weightd.ledger import Ledger, Remains, Reservation
+from weightd.ledger import Dropped, Ledger, Remains, Reservation
 from weightd.ledger import Parked as BookedPartial
 from weightd.model import Key
 from weightd.store import Parked as StoredPartial
@@ -26,6 +26,8 @@ class Partials:
         self._ledger = ledger
         self._partials: dict[Key, Partial] = {}
         self._resuming: dict[Reservation, StoredPartial] = {}
+        self._aside: dict[Key, tuple[StoredPartial, Dropped]] = {}
+        """What goes for an arrival once its victims are out of reach, or stays with them."""
 
     def __len__(self) -> int:
         return len(self._partials)
@@ -63,12 +65,34 @@ class Partials:
 
     def drop(self, key: Key) -> tuple[StoredPartial, Remains] | None:
         """Give up what is here of ``key``: whoever asks has it unlinked."""
+        if key in self._aside:
+            stored, dropped = self._aside.pop(key)
+            return stored, dropped.remains
         partial = self._partials.pop(key, None)
         if partial is None:
             return None
         return partial.stored, self._ledger.drop_parked(partial.booked)
 
-    def dropped(self, booked: BookedPartial) -> StoredPartial:
-        """The ledger gave this one up for an arrival."""
-        key = next(key for key, one in self._partials.items() if one.booked is booked)
-        return self._partials.pop(key).stored
+    def set_aside(self, dropped: Iterable[Dropped]) -> None:
+        """The ledger gave these up for an arrival whose victims may still be refused."""
+        for one in dropped:
+            self._aside[one.parked.key] = self._partials.pop(one.parked.key).stored, one
+
+    def take(self, dropped: Dropped) -> StoredPartial | None:
+        """What the ledger gave up, now to be unlinked; None when it was dropped meanwhile."""
+        key = dropped.parked.key
+        if key in self._aside:
+            return self._aside.pop(key)[0]
+        partial = self._partials.get(key)
+        if partial is None or partial.booked is not dropped.parked:
+            return None
+        del self._partials[key]
+        return partial.stored
+
+    def keep(self, dropped: Iterable[Dropped]) -> None:
+        """Put what was set aside back into the books; see `Ledger.keep_parked`."""
+        kept = [one for one in dropped if one.parked.key in self._aside]
+        self._ledger.keep_parked(kept)
+        for one in kept:
+            stored, _ = self._aside.pop(one.parked.key)
+            self._partials[one.parked.key] = Partial(stored, one.parked)

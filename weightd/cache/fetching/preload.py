@@ -1,7 +1,9 @@
 """What the settings want here: fetched when nothing else is to be done, and kept as they say.
 
 In order: one that would evict another wished for before it stays away and is
-reported, rather than that the two take turns.
+reported, rather than that the two take turns.  It is wished for again when the
+books have room for it, or after a while; what somebody cancels, when the list
+is read again.
 """
 
 from __future__ import annotations
@@ -13,12 +15,24 @@ from typing import Final
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.fetches import Fetches
+from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.terms import FetchTerms, Wish
 from weightd.cache.pinning import Pins
-from weightd.errors import NotPinned, StateUnwritable, WeightdError
+from weightd.errors import (
+    Blocked,
+    DiskFull,
+    FetchCancelled,
+    NotPinned,
+    StateUnwritable,
+    TooLarge,
+    WeightdError,
+)
 from weightd.model import GenerationId, Key
 
 HOLDER: Final = "weightd:preload"
+
+AGAIN_SECONDS: Final = 300.0
+"""How long what did not fit is let be, since its origin is asked each time."""
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +50,8 @@ class Preload:
         self._wishes: tuple[Wish, ...] = ()
         self._reported: dict[Key, str] = {}
         self._kept: dict[Key, GenerationId] = {}
+        self._before: set[str] = set()
+        """The jobs that had ended when the list was read: since then all may be otherwise."""
 
     async def wish(self, wishes: Sequence[Wish]) -> None:
         """Replace the list; what is not wished any more is kept for nobody."""
@@ -46,30 +62,68 @@ class Preload:
         held = {one.id.key for one in self._context.ledger.generations() if HOLDER in one.pins}
         for key in held - forever:
             await self._unpin(key)
+        await self._fetches.unload({wish.key: wish.sources for wish in wishes})
+        last = [self._fetches.last(wish.key) for wish in wishes]
+        self._before = {job.id for job in last if job is not None}
         await self.tidy()
 
     async def tidy(self) -> None:
         """Fetch what is missing, keep what is here as long as it is to be kept."""
         spare: set[Key] = set()
-        for wish in self._wishes:
+        for place, wish in enumerate(self._wishes):
             if self._context.ledger.current(wish.key) is None:
-                self._fetch(wish, frozenset(spare))
-            elif wish.keep == "forever":
-                await self._pin(wish.key)
+                self._fetch(wish, place, frozenset(spare))
+            else:
+                self._reported.pop(wish.key, None)
+                if wish.keep == "forever":
+                    await self._pin(wish.key)
             spare.add(wish.key)
         self._guard()
 
-    def _fetch(self, wish: Wish, spare: frozenset[Key]) -> None:
+    def _fetch(self, wish: Wish, place: int, spare: frozenset[Key]) -> None:
+        last = self._fetches.last(wish.key)
+        if last is not None and last.sources == wish.sources and last.error is not None:
+            self._report(wish.key, last.error)
+            if self._is_let_be(last, spare):
+                return
         try:
-            self._fetches.preload(wish.key, FetchTerms(wish.sources), spare)
+            kept = wish.keep == "forever"
+            terms = FetchTerms(wish.sources, holder=HOLDER if kept else None, forever=kept)
+            self._fetches.preload(wish.key, terms, place, spare)
         except WeightdError as error:
-            if self._reported.get(wish.key) != error.code:
-                self._reported[wish.key] = error.code
-                log.warning("%s is not preloaded: %s", wish.key, error)
+            self._report(wish.key, error)
+
+    def _report(self, key: Key, error: WeightdError) -> None:
+        if self._reported.get(key) != error.code:
+            self._reported[key] = error.code
+            log.warning("%s is not preloaded: %s", key, error)
+
+    def _is_let_be(self, last: Job, spare: frozenset[Key]) -> bool:
+        """Whether somebody gave it up, or nothing has changed since it did not fit."""
+        if last.id in self._before:
+            return False
+        if isinstance(last.error, FetchCancelled):
+            return True
+        if not isinstance(last.error, TooLarge | Blocked | DiskFull):
+            return False
+        if self._context.clock.now() - (last.ended_at or 0.0) >= AGAIN_SECONDS:
+            return False
+        if isinstance(last.error, DiskFull) or last.needed is None:
+            return True
+        try:
+            victims = self._context.ledger.plan(last.key, last.needed)
+        except (TooLarge, Blocked):
+            return True
+        return any(victim.id.key in spare for victim in victims)
 
     async def _pin(self, key: Key) -> None:
-        if self._context.ledger.held(HOLDER, key):
+        held = self._context.ledger.held(HOLDER, key)
+        current = self._context.ledger.current(key)
+        if any(current is not None and pin.generation == current.id for pin in held):
             return
+        if held:
+            # Of a predecessor, which goes then.
+            await self._unpin(key)
         try:
             await self._pins.pin(HOLDER, key, None, True, None, None)
         except WeightdError as error:
