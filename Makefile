@@ -27,9 +27,10 @@ test-fast: $(VENV)/.made  ## The suite without the daemons under load and under 
 test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint, at 100 random instants, and 20 times in one fetch
 	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
 
-test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, and 1,000 opens meet evictions
-	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 $(BIN)/pytest -rP --timeout 1800 \
-		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py
+test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, 1,000 opens and 200 runs meet evictions
+	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 WEIGHTD_RUNS=200 $(BIN)/pytest -rP --timeout 1800 \
+		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py \
+		tests/cli/test_run_storm.py
 
 test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour or more)
 	$(BIN)/pytest -rP tests/power
