@@ -103,7 +103,7 @@ def test_put_says_what_is_wrong_with_what_it_is_given(shell: Shell, tmp_path: Pa
     (tmp_path / "file").write_text("x")
     ran = shell("put", "put/file", tmp_path / "file", "--sha256", "0" * 64)
     assert ran.returncode == Exit.ERROR
-    assert "Nothing was kept" in ran.stderr
+    assert f"not {'0' * 64}" in ran.stderr
     assert shell("put", "put/file", tmp_path / "file", "--create-only").returncode == 0
     ran = shell("put", "put/file", tmp_path / "file", "--create-only")
     assert "already here with digest" in ran.stderr
@@ -296,7 +296,7 @@ def test_a_socket_that_may_not_be_opened_says_who_may() -> None:
     assert f"This user may not open {daemon.socket} (Permission denied)" in ran.stderr
 
 
-@pytest.mark.parametrize("command", ["ls", "status", "top", "pins", "evictions", "ls --json"])
+@pytest.mark.parametrize("command", ["ls", "status", "ls --json"])
 def test_a_pipe_that_is_closed_early_is_no_error(
     daemon: Daemon, shell: Shell, command: str
 ) -> None:

@@ -16,6 +16,7 @@ from tests.cli.conftest import CAPACITY
 from tests.polling import until
 from tests.system.daemon import Client, Daemon, running
 from weightd.cli.exits import Exit
+from weightd.cli.main import main
 
 ECHO = (sys.executable, "-c", "import sys; print(*sys.argv[1:], sep='\\n')")
 
@@ -252,16 +253,14 @@ def test_ctrl_c_leaves_the_fetch_going_on(daemon: Daemon, shell: Shell) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_said_first(
-    daemon: Daemon, shell: Shell, given: tuple[str, ...], said: str
+    tmp_path: Path, given: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = daemon.client.status()["misses"]
-    ran = shell("run", "not/here", "--from", "https://weights.invalid/m.json", *given)
-    assert ran.returncode == Exit.USAGE
-    assert said in ran.stderr.splitlines()[-1]
-    assert daemon.client.status()["misses"] == before
-    assert not [
-        one for one in daemon.client.get("/v1/fetches")["fetches"] if "not/here" in str(one)
-    ]
+    # Before the daemon is asked: there is none.
+    nowhere = ("--socket", str(tmp_path / "no.sock"))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "not/here", "--from", "https://weights.invalid/m.json", *nowhere, *given])
+    assert ended.value.code == Exit.USAGE
+    assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_key_that_is_none_is_said_with_its_part(shell: Shell) -> None:

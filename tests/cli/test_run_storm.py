@@ -1,6 +1,6 @@
 """Many runs of few models race evictions: none ever begins on a path that is gone or partial.
 
-Twenty by default; `make test-storm` has two hundred (WEIGHTD_RUNS).
+A dozen by default; `make test-storm` has two hundred (WEIGHTD_RUNS).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.polling import until
 from tests.system.daemon import GONE, Client, Daemon, running
 from weightd.cli.exits import Exit
 
-RUNS: Final = int(os.environ.get("WEIGHTD_RUNS", "20"))
+RUNS: Final = int(os.environ.get("WEIGHTD_RUNS", "12"))
 AT_ONCE: Final = 8
 MODELS: Final = 10
 FILES: Final = 3

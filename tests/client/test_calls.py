@@ -12,10 +12,12 @@ import pytest
 
 from tests.api.origin import http_origin
 from tests.client.conftest import CAPACITY
+from tests.client.twins import TWINS, twin
 from tests.polling import until
 from tests.system.daemon import Daemon
 from weightd.client import Client
-from weightd.client.faults import Unsendable
+from weightd.client.faults import NotTheSameDirectory, Unsendable
+from weightd.client.putting import Sent
 from weightd.client.records import Job
 from weightd.errors import (
     Busy,
@@ -127,6 +129,40 @@ def test_a_body_that_is_refused_is_refused_before_it_is_read(
     assert refused.value.bytes > refused.value.capacity == CAPACITY
     # The connection is good for more.
     assert client.status().arrivals == 0
+
+
+def test_a_put_that_breaks_off_leaves_nothing(
+    client: Client, key: str, directory: Path, daemon: Daemon
+) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        client.put(key, directory, progress=fail)
+    assert daemon.client.get("/v1/uploads")["uploads"] == []
+    assert client.get(key) is None
+
+
+def test_a_put_tells_how_far_it_is(client: Client, key: str, directory: Path) -> None:
+    told: list[Sent] = []
+    client.put(key, directory, progress=told.append)
+    size = sum(len(data) for data in files_of(directory).values())
+    assert [one.whole for one in told] == [size] * len(told)
+    assert [one.bytes for one in told] == sorted(one.bytes for one in told)
+    assert told[-1].bytes == size
+
+
+@pytest.mark.parametrize("kind", TWINS)
+def test_where_the_daemons_directory_is_not_to_be_seen_it_is_sent(
+    daemon: Daemon, kind: str, key: str, directory: Path, tmp_path: Path
+) -> None:
+    told: list[Sent] = []
+    with twin(kind, daemon.socket, root=tmp_path / "elsewhere") as client:
+        with pytest.raises(NotTheSameDirectory):
+            client.put(key, directory, progress=told.append)
+        assert client.peek(key)
+    assert not told
+    assert daemon.client.get("/v1/uploads")["uploads"] == []
 
 
 @pytest.mark.parametrize("what", ["nothing", "fifo", "empty directory", "loop"])

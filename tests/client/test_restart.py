@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,24 @@ def test_one_that_stays_away_is_told_after_a_while(root: Path, kind: str) -> Non
             client.get("kept")
 
 
+def test_a_put_begins_again_after_a_restart(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"weights")
+    with (
+        running(root, capacity=CAPACITY) as first,
+        ExitStack() as stack,
+        twin("blocking", first.socket, patience=60) as client,
+    ):
+
+        def restart(_: object) -> None:
+            if first.process.poll() is None:
+                first.kill()
+                stack.enter_context(running(root, capacity=CAPACITY))
+
+        model = client.put("m", tmp_path / "weights", progress=restart)
+        assert Path(model.path, "weights").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("kind", ["awaiting"])
 def test_events_go_on_across_a_restart(root: Path, kind: str) -> None:
     with (
         running(root, capacity=CAPACITY) as first,
@@ -126,6 +144,7 @@ def next_about(events: Iterator[Happening], key: str) -> Happening:
     return next(event for event in events if event.data.get("key") == key)
 
 
+@pytest.mark.parametrize("kind", ["blocking"])
 def test_a_fetch_goes_on_across_a_restart(root: Path, kind: str) -> None:
     with http_origin() as origin:
         source = origin.listing("m", weights=bytes(2_000_000))

@@ -1,4 +1,4 @@
-"""The ``weightd`` command: ``serve`` goes to the daemon, all else will go to the client.
+"""The ``weightd`` command: ``serve`` goes to the daemon, all else to the client.
 
 One module per command, imported only when that command runs, so that each is
 as light to start as what it does.

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+import time
+from typing import TYPE_CHECKING, Self
 
 from weightd.cli.exits import Exit
+from weightd.cli.following import bar
 from weightd.cli.output import say, say_json
 from weightd.cli.reaching import add_common, add_key, add_wait, client_of
-from weightd.client.effects import Body
+from weightd.cli.terminal import Status, is_utf8
+from weightd.cli.words import progress
+
+if TYPE_CHECKING:
+    from weightd.client.putting import Sent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from weightd.client.calls import PutTerms, put
-    from weightd.client.packing import packed
+    from weightd.client.calls import PutTerms
+    from weightd.client.putting import put_document
 
     terms = PutTerms(
         file=arguments.file,
@@ -37,11 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
         create_only=arguments.create_only,
         wait=arguments.wait,
     )
-    body, terms = packed(arguments.path, terms)
-    with client_of(arguments) as client:
-        shown = body if arguments.quiet or arguments.json else _shown(arguments.key, body)
-        told = client.document(put(arguments.key, shown, terms))
-        told = client.told_here(told)
+    quiet = arguments.quiet or arguments.json
+    with client_of(arguments) as client, _Bar(arguments.key, quiet) as bar:
+        flow = put_document(client.asking, client.mount, arguments.key, arguments.path, terms)
+        told = client.told_here(client.run(flow, bar.show))
     if arguments.json:
         say_json(told)
     else:
@@ -49,27 +55,26 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _shown(key: str, body: Body) -> Body:
-    """The same body, which shows how much of it was sent."""
+class _Bar:
+    """How much was written, on a terminal."""
 
-    def pieces() -> Iterator[bytes]:
-        import sys
-        import time
+    def __init__(self, key: str, quiet: bool) -> None:
+        self._key = key
+        self._quiet = quiet
+        self._line = Status()
 
-        from weightd.cli.following import bar
-        from weightd.cli.terminal import Status, is_utf8
-        from weightd.cli.words import progress
+    def __enter__(self) -> Self:
+        return self
 
-        line, begun, sent = Status(), time.monotonic(), 0
-        utf8 = is_utf8(sys.stderr)
-        try:
-            for piece in body.pieces():
-                yield piece
-                sent += len(piece)
-                spent = max(time.monotonic() - begun, 1e-3)
-                how = progress(sent, body.length, sent / spent)
-                line.show(f"{key}  {bar(sent, body.length, utf8)}  {how}")
-        finally:
-            line.clear()
+    def __exit__(self, *_: object) -> None:
+        self._line.clear()
 
-    return Body(pieces, body.length)
+    def show(self, sent: Sent) -> None:
+        if self._quiet:
+            return
+        spent = max(time.monotonic() - sent.since, 1e-3)
+        rate = sent.bytes / spent
+        done = bar(sent.bytes, sent.whole, is_utf8(sys.stderr))
+        how = progress(sent.bytes, sent.whole, rate, (sent.whole - sent.bytes) / rate)
+        last = "  verifying" if sent.bytes == sent.whole else ""
+        self._line.show(f"{self._key}  {done}  {how}{last}")

@@ -28,8 +28,8 @@ LEASE_SECONDS: Final = 120.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
-_CALLERS_CHOICE: Final = frozenset({"blocked", "origin-failed", "origin-changed"})
-"""What passes, and may take long: whoever wants the model says how long to wait for it."""
+_PASSING: Final = frozenset({"starting", "draining", "too-many", "state-unwritable", "unhealthy"})
+"""What is the daemon's own matter.  For room, or for an origin, the caller says how long to wait."""
 
 
 class Asking:
@@ -133,7 +133,7 @@ def _until_it_passes(answer: Answer) -> tuple[float | None, WeightdError]:
 
     error = error_of(answer)
     after = retry_after(answer)
-    passes = error.retryable and after is not None and error.code not in _CALLERS_CHOICE
+    passes = error.retryable and after is not None and error.code in _PASSING
     return (float(after or 0) if passes else None), error
 
 

@@ -19,6 +19,7 @@ from weightd.client.mount import Mount
 if TYPE_CHECKING:
     from weightd.client.faults import LeaseLost
     from weightd.client.holding import Hold, Lease
+    from weightd.client.putting import Sent
     from weightd.client.records import (
         Eviction,
         Happening,
@@ -100,11 +101,14 @@ class AsyncClient:
         create_only: bool = False,
         unless: str | None = None,
         wait: float = 0.0,
+        progress: Callable[[Sent], object] | None = None,
     ) -> Model:
         """As `Client.put`."""
+        from weightd.client.putting import put
+
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
-        model: Model = await self.run(flows.put(self.asking, self.mount, str(key), source, terms))
-        return model
+        flow = put(self.asking, self.mount, str(key), source, terms)
+        return await self.run(flow, progress)
 
     async def delete(self, key: Key | str) -> None:
         """As `Client.delete`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from weightd.client.effects import Body, Request
 from weightd.client.http1 import quoted
@@ -19,6 +19,9 @@ PATIENCE: Final = 60.0
 
 PUT_PATIENCE: Final = 900.0
 """The same for a put, for which victims are unlinked first and files are flushed at last."""
+
+COMMIT_PATIENCE: Final = 7200.0
+"""The same for a commit, which reads and flushes all of a large model."""
 
 TAR: Final = "application/x-tar"
 
@@ -48,6 +51,15 @@ def delete(key: str) -> Request:
     return Request("DELETE", _model(key))
 
 
+class Named(Protocol):
+    """A file that is announced."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+
 class PutTerms(NamedTuple):
     """What a put says of its body: see the README's chapter on curl.
 
@@ -71,6 +83,25 @@ def put(key: str, body: Body, terms: PutTerms) -> Request:
     wait = _wait(terms.wait)
     target = _model(key) + _query(file=terms.file, sha256=terms.sha256, wait=wait)
     return Request("PUT", target, headers, body=body, patience=PUT_PATIENCE + (wait or 0.0))
+
+
+def begin_upload(key: str, files: Sequence[Named], terms: PutTerms) -> Request:
+    """Promise room for files that this process writes; see `weightd.client.putting`."""
+    announced: list[dict[str, Any]] = [{"path": one.name, "bytes": one.size} for one in files]
+    if terms.sha256 is not None:
+        announced[0]["sha256"] = terms.sha256
+    wait = _wait(terms.wait)
+    target = "/v1/uploads" + _query(wait=wait)
+    told = _json({"key": key, "files": announced})
+    return Request("POST", target, _JSON, told, patience=PUT_PATIENCE + (wait or 0.0))
+
+
+def commit_upload(id: str) -> Request:
+    return Request("POST", f"/v1/uploads/{quoted(id)}/commit", patience=COMMIT_PATIENCE)
+
+
+def end_upload(id: str) -> Request:
+    return Request("DELETE", f"/v1/uploads/{quoted(id)}")
 
 
 def pin(holder: str, key: str, ttl: Ttl = None, generation: str | None = None) -> Request:

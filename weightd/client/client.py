@@ -19,6 +19,7 @@ from weightd.client.mount import Mount
 if TYPE_CHECKING:
     from weightd.client.faults import LeaseLost
     from weightd.client.holding import Hold, Lease
+    from weightd.client.putting import Sent
     from weightd.client.records import (
         Eviction,
         Happening,
@@ -110,19 +111,23 @@ class Client:
         create_only: bool = False,
         unless: str | None = None,
         wait: float = 0.0,
+        progress: Callable[[Sent], object] | None = None,
     ) -> Model:
         """Put a directory, a file, or the bytes of one.
 
         ``file`` names a single file (else as it is called, or the key's last
         segment for bytes) and ``sha256`` has it verified.  ``unless`` is a
         digest with which nothing is sent.  ``wait`` is how long to wait while
-        blocked, in seconds.
+        blocked, in seconds.  ``progress`` is called with what was `Sent`, where
+        the files are written by this process (`weightd.client.putting`).
 
         Raises TooLarge, Blocked, DiskFull, Exists, DigestMismatch, Unsendable, …
         """
+        from weightd.client.putting import put
+
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
-        model: Model = self.run(flows.put(self.asking, self.mount, str(key), source, terms))
-        return model
+        flow = put(self.asking, self.mount, str(key), source, terms)
+        return self.run(flow, progress)
 
     def delete(self, key: Key | str) -> None:
         """Evict a model now.  Raises NotResident, Pinned and InUse."""

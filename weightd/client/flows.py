@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from weightd.client import calls
 from weightd.client.asking import Asking, parsed
-from weightd.client.effects import Begin, Close, Do, Flow, NextLine, Request, Tell
+from weightd.client.effects import Begin, Close, Flow, NextLine, Request, Tell
 from weightd.client.mount import Mount
 
 # Records, and the errors behind them, take as long to import as all else: a command that asks for
@@ -51,21 +50,6 @@ def placed(mount: Mount, told: Any) -> Flow[Any]:
     from weightd.client.records import Model, read
 
     return (yield from mount.placed(read(Model, told)))
-
-
-def put(
-    asking: Asking,
-    mount: Mount,
-    key: str,
-    source: str | os.PathLike[str] | bytes,
-    terms: calls.PutTerms,
-) -> Flow[Any]:
-    """The model as it is here now."""
-    from weightd.client.packing import packed
-
-    body, agreed = yield Do(lambda: packed(source, terms))
-    told = yield from asking.document(calls.put(key, body, agreed))
-    return (yield from placed(mount, told))
 
 
 def pin(

@@ -20,42 +20,53 @@ _BLOCK: Final = 512
 _END: Final = bytes(2 * _BLOCK)
 
 
-class _Member(NamedTuple):
-    """A file of a directory: ``name`` below it, ``place`` on disk, length, and its tar header."""
+class File(NamedTuple):
+    """A file to be put: its ``name`` in the model, its ``place`` here, its size."""
 
     name: str
     place: Path
     size: int
-    header: bytes
 
 
-def packed(source: str | os.PathLike[str] | bytes, terms: PutTerms) -> tuple[Body, PutTerms]:
-    """The body and the terms to put a file, a directory or bytes.  Raises Unsendable."""
-    if isinstance(source, bytes):
-        return Body(lambda: iter([source] if source else []), len(source)), terms
+class Listing(NamedTuple):
+    """The files of what is to be put; ``directory`` says that it is more than one file's worth."""
+
+    files: tuple[File, ...]
+    directory: bool
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def listed(source: str | os.PathLike[str], terms: PutTerms) -> Listing:
+    """What a file or a directory has.  Raises Unsendable."""
     place = Path(source)
     status = _status(place)
-    if stat.S_ISDIR(status.st_mode):
-        if terms.file is not None or terms.sha256 is not None:
-            raise Unsendable(str(place), "a directory takes neither a file's name nor its sha256")
-        return _directory(place), terms._replace(archive=True)
-    if not stat.S_ISREG(status.st_mode):
+    if stat.S_ISREG(status.st_mode):
+        # The name it has is the name it gets, as in a directory.
+        return Listing((File(terms.file or place.name, place, status.st_size),), False)
+    if not stat.S_ISDIR(status.st_mode):
         raise Unsendable(str(place), "it is neither a file nor a directory")
-    # The name it has is the name it gets, as in a directory.
-    named = terms if terms.file is not None else terms._replace(file=place.name)
-    size = status.st_size
-    return Body(lambda: _pieces(place, size), size), named
-
-
-def _directory(place: Path) -> Body:
-    members = list(_members(place))
-    if not members:
+    if terms.file is not None or terms.sha256 is not None:
+        raise Unsendable(str(place), "a directory takes neither a file's name nor its sha256")
+    files = tuple(_files(place))
+    if not files:
         raise Unsendable(str(place), "there is no file in it")
-    length = sum(len(one.header) + one.size + _padding(one.size) for one in members)
+    return Listing(files, True)
+
+
+def packed(listing: Listing) -> Body:
+    """What a PUT sends of it: the file as it is, a directory as a tar stream."""
+    if not listing.directory:
+        [file] = listing.files
+        return Body(lambda: _pieces(file.place, file.size), file.size)
+    members = [(file, _header(file)) for file in listing.files]
+    length = sum(len(header) + file.size + _padding(file.size) for file, header in members)
     return Body(lambda: _stream(members), length + len(_END))
 
 
-def _members(top: Path) -> Iterator[_Member]:
+def _files(top: Path) -> Iterator[File]:
     """Every file, in the order of the names; links count as what they point at."""
     ahead = [(top, "", 0)]
     while ahead:
@@ -68,8 +79,7 @@ def _members(top: Path) -> Iterator[_Member]:
             if stat.S_ISDIR(status.st_mode):
                 ahead.append((place, f"{prefix}{name}/", depth + 1))
             elif stat.S_ISREG(status.st_mode):
-                size = status.st_size
-                yield _Member(prefix + name, place, size, _header(place, prefix + name, size))
+                yield File(prefix + name, place, status.st_size)
             else:
                 raise Unsendable(str(place), "it is neither a file nor a directory")
 
@@ -88,22 +98,22 @@ def _status(place: Path) -> os.stat_result:
         raise Unsendable(str(place), error.strerror or str(error)) from error
 
 
-def _header(place: Path, name: str, size: int) -> bytes:
+def _header(file: File) -> bytes:
     import tarfile
 
-    member = tarfile.TarInfo(name)
-    member.size = size
+    member = tarfile.TarInfo(file.name)
+    member.size = file.size
     try:
         return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
     except UnicodeError:
-        raise Unsendable(str(place), "its name is not valid UTF-8") from None
+        raise Unsendable(str(file.place), "its name is not valid UTF-8") from None
 
 
-def _stream(members: list[_Member]) -> Iterator[bytes]:
-    for one in members:
-        yield one.header
-        yield from _pieces(one.place, one.size)
-        if padding := _padding(one.size):
+def _stream(members: list[tuple[File, bytes]]) -> Iterator[bytes]:
+    for file, header in members:
+        yield header
+        yield from _pieces(file.place, file.size)
+        if padding := _padding(file.size):
             yield bytes(padding)
     yield _END
 

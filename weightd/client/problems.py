@@ -62,7 +62,7 @@ def _rebuilt(
     if issubclass(kind, errors.Blocked):
         # The rest of the sentence is figures, which are told again as such.
         told["hint"] = words.partition(" arriving. ")[2] or None
-    if issubclass(kind, errors.OriginFailed):
+    if any(one.name == "retry_after" for one in fields(kind)):
         told["retry_after"] = after
     try:
         return kind(**told)

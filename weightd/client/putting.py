@@ -1,0 +1,159 @@
+"""A put: by an upload where this process can write what the daemon hands out, else over the socket.
+
+An upload's bytes are written once, by the caller, at the disk's speed.  What
+has to be decided by the daemon at the moment of the put (create only, unless it
+is there) goes over the socket, and so does a put from a container in which the
+daemon's directory is not to be seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from weightd import errors
+from weightd.client import calls, flows
+from weightd.client.asking import Asking
+from weightd.client.effects import Body, Do, Flow, Tell
+from weightd.client.faults import Refused, Unreachable, Unsendable
+from weightd.client.mount import Mount
+from weightd.client.packing import File, Listing, listed, packed
+from weightd.client.records import Model
+
+STEP_BYTES: Final = 64 << 20
+"""So much is copied before it is told how far it is."""
+
+ATTEMPTS: Final = 3
+"""How often a put is begun again whose upload ended with the daemon."""
+
+_NOT_HERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class Sent(NamedTuple):
+    """How far a put is, in bytes; ``since`` is when its first byte was written (monotonic)."""
+
+    bytes: int
+    whole: int
+    since: float
+
+
+def put(
+    asking: Asking,
+    mount: Mount,
+    key: str,
+    source: str | os.PathLike[str] | bytes,
+    terms: calls.PutTerms,
+) -> Flow[Model]:
+    """The model as it is here now; tells how much was `Sent`."""
+    told = yield from put_document(asking, mount, key, source, terms)
+    model: Model = yield from flows.placed(mount, told)
+    return model
+
+
+def put_document(
+    asking: Asking,
+    mount: Mount,
+    key: str,
+    source: str | os.PathLike[str] | bytes,
+    terms: calls.PutTerms,
+) -> Flow[Any]:
+    """The same as the daemon tells it."""
+    if isinstance(source, bytes):
+        body = Body(lambda: iter([source] if source else []), len(source))
+        return (yield from asking.document(calls.put(key, body, terms)))
+    listing: Listing = yield Do(lambda: listed(source, terms))
+    if not terms.create_only and terms.unless is None:
+        for _ in range(ATTEMPTS):
+            try:
+                told = yield from _uploaded(asking, mount, key, listing, terms)
+            except (errors.UnknownUpload, FileNotFoundError):
+                continue
+            if told is not None:
+                return told
+            break
+    agreed = terms._replace(archive=listing.directory)
+    if not listing.directory:
+        agreed = agreed._replace(file=listing.files[0].name)
+    body = yield Do(lambda: packed(listing))
+    return (yield from asking.document(calls.put(key, body, agreed)))
+
+
+def _uploaded(
+    asking: Asking, mount: Mount, key: str, listing: Listing, terms: calls.PutTerms
+) -> Flow[Any]:
+    """The record, or None where the daemon takes no upload from here."""
+    request = calls.begin_upload(key, listing.files, terms)
+    try:
+        upload = yield from asking.document(request)
+    except Refused as refused:
+        # One that has none yet.
+        if refused.kind != "not-found":
+            raise
+        return None
+    path = upload["path"]
+    if mount.root is not None:
+        path = os.path.join(mount.root, upload["relative_path"])
+    whole = False
+    try:
+        if not (yield Do(lambda: os.access(path, os.W_OK | os.X_OK))):
+            return None
+        yield from _filled(path, listing)
+        told = yield from asking.document(calls.commit_upload(upload["id"]))
+        whole = True
+        return told
+    finally:
+        if not whole:
+            yield from _given_up(asking, upload["id"])
+
+
+def _given_up(asking: Asking, id: str) -> Flow[None]:
+    try:
+        yield from asking.nothing(calls.end_upload(id))
+    except (errors.UnknownUpload, Unreachable):
+        # It ended with the daemon, or expires by itself.
+        return
+
+
+def _filled(path: str, listing: Listing) -> Flow[None]:
+    """Copy every file, and tell how far it is."""
+    sent, since = 0, time.monotonic()
+    for file in listing.files:
+        opened: list[int] = []
+        try:
+            # Not by its answer: whoever is interrupted meanwhile does not get that.
+            yield Do(partial(_open, path, file, opened))
+            source, target = opened
+            left = file.size
+            while left:
+                copied: int = yield Do(partial(_copied, source, target, left))
+                if not copied:
+                    raise Unsendable(str(file.place), f"it is {left} bytes shorter than before")
+                left, sent = left - copied, sent + copied
+                yield Tell(Sent(sent, listing.size, since))
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+
+def _open(path: str, file: File, opened: list[int]) -> None:
+    """Open what is read and what is written, in this order.  Raises Unsendable and OSError."""
+    try:
+        opened.append(os.open(file.place, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        raise Unsendable(str(file.place), error.strerror or str(error)) from error
+    name = os.path.join(path, file.name)
+    opened.append(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _copied(source: int, target: int, left: int) -> int:
+    """Copy some of what is left, in the kernel; how much it was."""
+    most = min(left, STEP_BYTES)
+    try:
+        return os.copy_file_range(source, target, most)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+    return os.sendfile(target, source, None, most)
