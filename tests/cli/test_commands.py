@@ -136,6 +136,17 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     assert "Free space on the filesystem" in ran.stderr
 
 
+def test_a_damaged_model_is_a_miss_and_is_journalled(daemon: Daemon, shell: Shell) -> None:
+    damaged = Path(put(daemon.client, "damaged/one", 5000), "weights")
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"other")
+    # What was just looked at is believed for some seconds.
+    until(lambda: shell("get", "damaged/one").returncode == Exit.NOT_RESIDENT)
+    [line] = [one for one in shell.out("evictions").splitlines() if "damaged/one" in one]
+    assert "damaged" in line.split("damaged/one")[1]
+    assert "1 damaged model" in shell.out("status")
+
+
 # -- Pins -----------------------------------------------------------------------------
 
 

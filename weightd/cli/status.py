@@ -121,6 +121,7 @@ def _lookups(told: Mapping[str, Any]) -> str:
 
 def warnings(told: Mapping[str, Any]) -> list[str]:
     """What an operator should do something about."""
+    from weightd.cli.words import count
     from weightd.units import format_bytes
 
     said = []
@@ -129,7 +130,8 @@ def warnings(told: Mapping[str, Any]) -> list[str]:
     if told["over_budget_bytes"]:
         said.append(f"{format_bytes(told['over_budget_bytes'])} over the budget")
     if told["damaged_models"]:
-        said.append(f"{told['damaged_models']} damaged models since the start: weightd evictions")
+        damaged = count(told["damaged_models"], "damaged model")
+        said.append(f"{damaged} since the start: weightd evictions")
     if not told["in_use_detection"]["leases"]:
         said.append("this filesystem does not tell what is open: only pins and holds keep models")
     if told["foreign"]:

@@ -29,7 +29,7 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
 _PASSING: Final = frozenset({"starting", "draining", "too-many", "state-unwritable", "unhealthy"})
-"""What is the daemon's own matter.  For room, or for an origin, the caller says how long to wait."""
+"""The daemon's own matter; for room, or for an origin, the caller says how long to wait."""
 
 
 class Asking:
