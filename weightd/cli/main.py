@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from weightd.cli.guard import guarded
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "serve": "run the daemon that owns a directory of models",
-        "run": "have models here and kept for as long as a command lives, and become that command",
+        "run": "keep models here for as long as a command lives, and become it",
         "get": "print where a model is",
         "ls": "list the models that are here",
         "put": "put a file or a directory",
@@ -44,11 +45,37 @@ class Command(Protocol):
         ...
 
 
+class Formatter(argparse.HelpFormatter):
+    """Knows how wide it is by itself.
+
+    argparse asks shutil at every argument that is added, and what that loads
+    (three kinds of compression) takes longer than a lookup.
+    """
+
+    def __init__(self, prog: str, **how: Any) -> None:
+        super().__init__(prog, width=_width() - 2, **how)
+
+
+class _Raw(Formatter, argparse.RawDescriptionHelpFormatter):
+    """The same, where lines are kept as they are."""
+
+
+def _width() -> int:
+    """The columns of the terminal, or those that COLUMNS says."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isascii() and told.isdigit() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 class Parser(argparse.ArgumentParser):
     """Takes no abbreviations, and knows what a mistyped flag was meant to be."""
 
-    def __init__(self, **how: Any) -> None:
-        super().__init__(allow_abbrev=False, **how)
+    def __init__(self, formatter_class: Any = Formatter, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=formatter_class, **how)
 
     def parse_all(self, given: Sequence[str]) -> argparse.Namespace:
         """Parse, or end with exit code 2 and advice."""
@@ -105,7 +132,7 @@ def _parser() -> Parser:
         prog="weightd",
         description="A node-local cache for model weights, within a byte budget.",
         epilog=f"commands:\n{listing}\n\n`weightd COMMAND --help` says more of each.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Raw,
     )
     _add_version(parser)
     parser.add_argument(
