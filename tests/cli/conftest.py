@@ -1,4 +1,4 @@
-"""A daemon for each module, and a shell beside it."""
+"""A daemon that all tests here share, each with keys of its own, and a shell beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.system.daemon import Daemon, running
 CAPACITY: Final = 20_000_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("node")
     (place / "origins").mkdir()

@@ -1,4 +1,4 @@
-"""A daemon for each module, and both clients on it."""
+"""A daemon that all tests here share, each with keys of its own, and both clients on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weightd.client import Client
 CAPACITY: Final = 40_000_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     place = tmp_path_factory.mktemp("node")
     (place / "origins").mkdir()
@@ -34,6 +34,6 @@ def client(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 @pytest.fixture
 def key(request: pytest.FixtureRequest) -> str:
-    """A key of the test's own, since its module shares a daemon."""
+    """A key of the test's own, since all share a daemon."""
     name = "".join(one if one.isalnum() else "-" for one in request.node.name)
     return f"tests/{name.strip('-')}"

@@ -262,9 +262,15 @@ def names(*prefix: str, **variables: str) -> str:
     return parse_holder(ran.stdout.strip())
 
 
-def test_every_process_has_a_name_of_its_own() -> None:
-    assert own_holder() == own_holder()
-    assert len({own_holder(), names(), names()}) == 3
+def test_every_hold_has_a_name_of_its_own(client: Client, key: str) -> None:
+    # The parts before the last tell processes apart, and that one the holds of one process.
+    assert len({name.rpartition(".")[0] for name in (own_holder(), names(), names())}) == 3
+    assert own_holder() != own_holder()
+    client.put(key, b"x")
+    with client.lease(key) as kept:
+        with client.lease(key) as other:
+            assert kept.holder != other.holder
+        assert pins_of(client, key) == [kept.holder]
 
 
 def test_a_pod_is_in_its_replicas_names() -> None:

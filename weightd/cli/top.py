@@ -81,11 +81,12 @@ def watch(client: Caller, every: float) -> None:
 
 
 def _shown(client: Caller, size: os.terminal_size) -> list[str]:
-    from weightd.client.faults import Unreachable
+    from weightd.errors import WeightdError
 
     try:
         return screen(look(client), size)
-    except Unreachable as error:
+    except WeightdError as error:
+        # It is away, or starts: it may be back at the next look.
         import textwrap
 
         return textwrap.wrap(str(error), size.columns)

@@ -1,4 +1,4 @@
-"""A name for this process that no other on the node has, in whatever container either is."""
+"""A name for a hold of this process that no other on the node has, in whatever container."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def own_holder(environ: Mapping[str, str] = os.environ) -> str:
     if given:
         return given
     origin = environ.get(POD_VARIABLE) or _boot()[:13]
-    return f"{origin}:{_namespace()}.{os.getpid()}.{_started()}"
+    return f"{origin}:{_namespace()}.{os.getpid()}.{_started()}.{os.urandom(4).hex()}"
 
 
 def _boot() -> str:

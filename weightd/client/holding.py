@@ -25,7 +25,6 @@ from weightd.client.faults import (
     HoldUnseen,
     LeaseLost,
     NotTheSameDirectory,
-    Unreachable,
 )
 from weightd.client.fetching import fetched_document
 from weightd.client.holders import own_holder
@@ -86,7 +85,14 @@ def held(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
     The lease stands when it answers; what fails later leaves neither lock nor lease.
     """
     holder = wish.holder or (yield Do(own_holder))
-    told = yield from _pinned(asking, wish, holder)
+    try:
+        told = yield from _pinned(asking, wish, holder)
+    except errors.WeightdError:
+        raise
+    except BaseException:
+        # Interrupted before the answer came: the pin may stand.
+        yield from let_go(asking, holder, wish.key)
+        raise
     descriptor: int | None = None
     try:
         model: Model = yield from flows.placed(mount, told)
@@ -105,7 +111,11 @@ def held(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
 def taken(asking: Asking, mount: Mount, wish: Wish) -> Flow[Hold]:
     """The same without the lease: what stands is the kernel's."""
     hold = yield from held(asking, mount, wish)
-    yield from let_go(asking, hold.holder, wish.key)
+    try:
+        yield from let_go(asking, hold.holder, wish.key)
+    except BaseException:
+        os.close(hold.descriptor)
+        raise
     return hold
 
 
@@ -116,18 +126,24 @@ def leased(
     name = holder or (yield Do(own_holder))
     try:
         pinned: Pinned = yield from flows.pin(asking, mount, name, key, ttl, None)
-    except NotTheSameDirectory:
+    except errors.WeightdError as error:
+        if isinstance(error, NotTheSameDirectory):
+            yield from let_go(asking, name, key)
+        raise
+    except BaseException:
+        # As in `held`.
         yield from let_go(asking, name, key)
         raise
     return pinned, Lease(name, key, pinned.model.generation, ttl)
 
 
 def let_go(asking: Asking, holder: str, key: str) -> Flow[None]:
-    """End a lease.  One that has lapsed is as good, and so is one that nobody renews any more."""
+    """End a lease.  One that has lapsed is as good, and so is one that lapses by itself."""
     try:
         yield from asking.nothing(calls.unpin(holder, key))
-    except (errors.NotPinned, Unreachable):
-        return
+    except errors.WeightdError as error:
+        if not (error.retryable or isinstance(error, errors.NotPinned)):
+            raise
 
 
 def renewed(asking: Asking, lease: Lease) -> Flow[None]:
