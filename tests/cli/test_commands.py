@@ -19,7 +19,7 @@ from tests.system.daemon import Client, Daemon, running
 from weightd.cli.exits import Exit
 from weightd.units import format_bytes
 
-ASKING = ("get x", "ls", "status", "top", "pins", "evictions", "fetch --list", "unpin x", "rm x")
+ASKING = ("get x", "ls", "top", "rm x")
 
 
 def put(client: Client, key: str, size: int = 3) -> str:

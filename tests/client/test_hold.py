@@ -167,7 +167,7 @@ def test_a_lease_that_is_lost_is_told_when_it_happens_and_at_the_end(
     assert (raised.value.holder, raised.value.key) == ("replica:3", key)
 
 
-@pytest.mark.parametrize("kind", TWINS)
+@pytest.mark.parametrize("kind", ["blocking"])
 def test_a_lease_is_lost_with_the_daemon_and_a_hold_is_not(root: Path, kind: str) -> None:
     told = threading.Event()
 
