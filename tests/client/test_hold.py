@@ -111,6 +111,23 @@ def test_a_hold_that_the_daemon_does_not_see_is_told(
     assert pins_of(client, key) == []
 
 
+@pytest.mark.needs("unshare", "root")
+def test_a_hold_is_seen_where_the_table_of_locks_does_not_show_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon in a container sees no lock of a process outside of its pid namespace."""
+    contained = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    with running(root, capacity=CAPACITY, prefix=contained) as daemon:
+        client = Client(daemon.socket)
+        client.put("m", b"x")
+        # It has tried the lock, and would not again for a minute.
+        until(lambda: daemon.client.get("/v1/pins")["swept_at"])
+        monkeypatch.setattr("weightd.client.holding.SEEN_SECONDS", 20)
+        with client, client.hold("m"):
+            [hold] = [one for one in client.pins() if one.kind == "hold"]
+            assert (hold.key, hold.pid) == ("m", None)
+
+
 @pytest.mark.parametrize("kind", TWINS)
 def test_the_replicas_socket_sees_a_hold_too(daemon: Daemon, kind: str, key: str) -> None:
     daemon.client.call("PUT", f"/v1/models/{key}", b"x")

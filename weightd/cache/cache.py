@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 from weightd.cache import start
@@ -336,7 +337,18 @@ class WeightCache:
         if outcome.created:
             waited = self._context.clock.now() - wished
             self._context.counters.hit(outcome.record.manifest.bytes, waited)
-        return outcome
+            return outcome
+        return await self._with_hold(outcome)
+
+    async def _with_hold(self, outcome: PinOutcome) -> PinOutcome:
+        """A renewal says whether the model is held by now: a start-up pin goes when it is."""
+        id = outcome.record.manifest.id
+        if not outcome.record.held:
+            await self._sweep.look_for_hold(id)
+        generation = self._context.ledger.generation(id)
+        if generation is None:
+            return outcome
+        return replace(outcome, record=self._context.record(generation))
 
     async def unpin(self, holder: str, key: Key, uid: int | None = None) -> None:
         """End a holder's pins of a key.  Raises NotPinned or StateUnwritable.

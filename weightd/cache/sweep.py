@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from weightd.cache.context import Context, Sighting
@@ -84,6 +85,10 @@ class Sweep:
             generation = self._context.ledger.current(key)
         return generation
 
+    async def look_for_hold(self, id: GenerationId) -> None:
+        """Look at once whether a model is held, for one who has just taken the hold."""
+        await self._look([id], for_holds=True)
+
     async def name(self) -> None:
         """Find the processes behind those uses of which none is known.  Raises IoError."""
         await self._drop_gone()
@@ -131,11 +136,14 @@ class Sweep:
             )
         return views
 
-    async def _look(self, ids: Sequence[GenerationId]) -> dict[GenerationId, IoError]:
+    async def _look(
+        self, ids: Sequence[GenerationId], *, for_holds: bool = False
+    ) -> dict[GenerationId, IoError]:
         """Look at some, and book it; answer why some could not be looked at."""
         # weightd's own reader would look like a replica.
         ids = [id for id in ids if self._readers(id) == 0]
-        looked = await self._context.workers.seize(self._context.store.look, ids)
+        look = partial(self._context.store.look, for_holds=for_holds)
+        looked = await self._context.workers.seize(look, ids)
         for id, error in looked.failed.items():
             log.warning("whether %s is in use is not known: %s", id.key, error)
         changed, leaving = False, []

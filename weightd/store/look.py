@@ -63,8 +63,12 @@ class Watch:
         self._held: set[GenerationId] = set()
         """Those whose lock was refused when it was tried last."""
 
-    def look(self, ids: Iterable[GenerationId]) -> Looked:
-        """Look at each; one that the disk does not show hides no other."""
+    def look(self, ids: Iterable[GenerationId], *, for_holds: bool = False) -> Looked:
+        """Look at each; one that the disk does not show hides no other.
+
+        ``for_holds`` tries each lock that the kernel's table does not show,
+        however short ago it was tried.
+        """
         try:
             with reading("look for holds"):
                 held = self._held_inodes(processes.flocks())
@@ -74,7 +78,7 @@ class Watch:
         for id in ids:
             try:
                 with self._seizing, reading(f"look at {id.key}"):
-                    use = self._look(id, held)
+                    use = self._look(id, held, for_holds)
             except IoError as error:
                 looked.failed[id] = error
                 continue
@@ -112,7 +116,7 @@ class Watch:
 
     # -- insides ---------------------------------------------------------------
 
-    def _look(self, id: GenerationId, held: Collection[int]) -> Use | None:
+    def _look(self, id: GenerationId, held: Collection[int], for_holds: bool) -> Use | None:
         own = _inodes(self._root, id, files=False)
         if not own:
             self.forget([id])
@@ -123,7 +127,7 @@ class Watch:
         now = self._clock()
         due = now - self._tried.get(id, float("-inf")) >= PROBE_SECONDS
         # One that is refused is in nobody's way, and tells when the hold ends.
-        tried = due or id in self._held
+        tried = due or for_holds or id in self._held
         use = seize.in_use(self._root, id, locked=tried)
         if tried:
             self._tried[id] = now

@@ -211,9 +211,9 @@ class Store:
         self._count(-len(doomed))
         return doomed
 
-    def look(self, ids: Iterable[GenerationId]) -> Looked:
+    def look(self, ids: Iterable[GenerationId], *, for_holds: bool = False) -> Looked:
         """How each of ``ids`` that is in use is; see `store.look`."""
-        return self._watch.look(ids)
+        return self._watch.look(ids, for_holds=for_holds)
 
     def name_processes(self, uses: Mapping[GenerationId, Use]) -> dict[GenerationId, Sight]:
         """A process behind each use, where one can be seen; it may take seconds.
