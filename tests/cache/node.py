@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 LOOPS = {
     *("unlink", "lapse", "flush", "check", "sweep", "name", "hurry", "trim", "mark"),
-    *("let damaged go", "accept later", "forget", "fetches"),
+    *("let damaged go", "accept later", "forget", "fetches", "uploads"),
 }
 
 BLOCK = 4096
