@@ -40,7 +40,7 @@ from weightd.errors import (
     WeightdError,
 )
 from weightd.ledger import Generation, Reservation
-from weightd.model import FileEntry, GenerationId, Key, Manifest
+from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, content_digest
 from weightd.origins import Origin, open_origin, parse_reference
 from weightd.origins.contract import Listing
 from weightd.store import Ingest, NoSpace
@@ -139,6 +139,7 @@ class Course:
             if manifest.source == _source(job):
                 listing = listed.recalled(listing, manifest)
             if _is_same(job, listing, manifest):
+                _must_be_wished(job, manifest.digest)
                 return await completed(self._stay(job, current))
         self._drop_what_changed(job, listing)
         wished = self._context.clock.now()
@@ -151,6 +152,9 @@ class Course:
                 files = await opened.fill(origin, self._bandwidth)
                 if reservation.refusal is not None:
                     raise reservation.refusal
+                # Which of the files is another is not known: none is kept to go on from.
+                opened.worth_keeping = job.digest in (None, content_digest(files))
+                _must_be_wished(job, content_digest(files))
                 job.enter("publishing")
                 return await completed(self._arrive(job, reservation, opened.ingest, files))
         except NoSpace as error:
@@ -193,7 +197,7 @@ class Course:
             links = tuple({link.generation: None for link in plan.links})
             resuming = None if partial is None else partial.booked
             job.needed = plan.size
-            return Need(plan.size, links, resuming, job.spare)
+            return Need(plan.size, links, resuming, job.spares)
 
         want = Want(job.key, listing.bytes or 0, need)
         loop = asyncio.get_running_loop()
@@ -266,17 +270,32 @@ class Course:
 
     async def _pin_for(self, terms: FetchTerms, id: GenerationId) -> Record:
         """Pin what came, whatever else of the key the holder has; else what replaced it already."""
-        pin, holder, ttl = self._pins.pin, terms.holder or "", self._ttl(terms)
+        if terms.digest not in (None, id.digest):
+            raise DigestMismatch(expected=terms.digest or "", actual=id.digest, file=str(id.key))
+        pin, holder = self._pins.pin, terms.holder or ""
+        ttl, forever = lease_of(self._context, terms, id.key)
         try:
-            outcome = await pin(holder, id.key, ttl, terms.forever, id.digest, terms.uid)
+            outcome = await pin(holder, id.key, ttl, forever, id.digest, terms.uid)
         except GenerationGone:
-            outcome = await pin(holder, id.key, ttl, terms.forever, terms.digest, terms.uid)
+            outcome = await pin(holder, id.key, ttl, forever, terms.digest, terms.uid)
         return outcome.record
 
-    def _ttl(self, terms: FetchTerms) -> float | None:
-        if terms.forever:
-            return None
-        return self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
+
+def lease_of(context: Context, terms: FetchTerms, key: Key) -> tuple[float | None, bool]:
+    """For how long a fetch pins, and whether across reboots: as it says, else as it is pinned.
+
+    A holder who has no pin, and names no time, has `Options.fetch_ttl`.
+    """
+    if terms.forever or terms.ttl is not None:
+        return terms.ttl, terms.forever
+    held = context.ledger.held(terms.holder or "", key)
+    return (held[-1].ttl, held[-1].forever) if held else (context.options.fetch_ttl, False)
+
+
+def _must_be_wished(job: Job, actual: Digest) -> None:
+    """Raise DigestMismatch for other content than the caller insists on."""
+    if job.digest is not None and actual != job.digest:
+        raise DigestMismatch(expected=job.digest, actual=actual, file=str(job.key))
 
 
 def _source(job: Job) -> str:

@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
+from weightd.cache.admission import Spares
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.course import Course
@@ -84,7 +85,7 @@ class Fetches:
             self._context.counters.fetch_joined += 1
             if job.preload:
                 # Asked for, it is a fetch like any other.
-                job.preload, job.spare = False, frozenset()
+                job.preload, job.spares = False, None
                 job.place, job.order = 0, next(self._orders)
                 self.start_next()
             if terms.holder is None:
@@ -104,8 +105,8 @@ class Fetches:
             self.start_next()
         return job, caller
 
-    def preload(self, key: Key, terms: FetchTerms, place: int, spare: frozenset[Key]) -> None:
-        """Wish for ``key`` when nothing else is to be done, without evicting ``spare``.
+    def preload(self, key: Key, terms: FetchTerms, place: int, spares: Spares) -> None:
+        """Wish for ``key`` when nothing else is to be done, evicting nothing that it ``spares``.
 
         Of those that wait for their turn the lowest ``place`` is next.  A holder has its pin
         before anything can evict what came.  Raises as `join` does.
@@ -115,7 +116,7 @@ class Fetches:
             job = self._begin(key, terms)
             job.preload = True
         if job.preload:
-            job.place, job.spare = place, spare
+            job.place, job.spares = place, spares
             if terms.holder is not None and terms.holder not in job.holders:
                 job.callers.append(Caller(terms, until=job.asked_at, here=False))
         self.start_next()
@@ -123,7 +124,7 @@ class Fetches:
     async def unload(self, wished: Mapping[Key, tuple[str, ...]]) -> None:
         """Give up the preloads that are not ``wished``, or from elsewhere."""
         for job in list(self._jobs.unended()):
-            if job.preload and wished.get(job.key) != job.sources:
+            if job.preload and fingerprint_of(wished.get(job.key, ())) != job.fingerprint:
                 await self.cancel(job.id, "it is not to be preloaded any more")
 
     def last(self, key: Key) -> Job | None:
@@ -134,7 +135,7 @@ class Fetches:
         if self._draining:
             raise Draining
         previous = self._jobs.last(key)
-        if (resting := self._resting(key, terms.sources)) is not None:
+        if (resting := self._resting(key, terms)) is not None:
             raise resting
         options = self._context.options
         if self._jobs.queued >= options.fetches_queued:
@@ -151,23 +152,23 @@ class Fetches:
             uid=terms.uid,
             asked_at=asyncio.get_running_loop().time(),
         )
-        if previous is not None and previous.fingerprint == job.fingerprint:
+        if previous is not None and _same_wish(previous, terms):
             job.attempts = previous.attempts
         self._jobs.add(job)
         return job
 
-    def _resting(self, key: Key, sources: tuple[str, ...]) -> WeightdError | None:
-        """Why the origin is not asked again yet, None when it may be."""
+    def _resting(self, key: Key, terms: FetchTerms) -> WeightdError | None:
+        """Why the origin is not asked the same again yet, None when it may be."""
         previous = self._jobs.last(key)
         if previous is None or previous.error is None:
             return None
-        if previous.fingerprint != fingerprint_of(sources):
+        if not _same_wish(previous, terms):
             return None
         left = (previous.retry_at or 0.0) - self._context.clock.now()
         if left <= 0:
             return None
         error = copy.copy(previous.error)
-        if isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
+        if isinstance(error, OriginFailed | OriginTimeout | DigestMismatch) and error.retryable:
             error.retry_after = math.ceil(left)
         return error
 
@@ -380,7 +381,8 @@ class Fetches:
         job.attempts += 1
         pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (job.attempts - 1))
         pause = max(pause, error.retry_after or 0.0)
-        job.retry_at, error.retry_after = now + pause, math.ceil(pause)
+        job.retry_at = now + pause
+        error.retry_after = math.ceil(pause) if error.retryable else None
 
     def _tell(self, type: str, job: Job) -> None:
         self._context.events.tell(
@@ -390,6 +392,12 @@ class Fetches:
             source=parse_reference(job.source).text,
             code=None if job.error is None else job.error.code,
         )
+
+
+def _same_wish(job: Job, terms: FetchTerms) -> bool:
+    """Whether the same is asked of the same, by the same name."""
+    wished = fingerprint_of(terms.sources), terms.credential, terms.digest
+    return (job.fingerprint, job.credential, job.digest) == wished
 
 
 def _must_agree(job: Job, terms: FetchTerms) -> None:

@@ -89,6 +89,8 @@ class Filling:
         self.ingest = context.store.begin(job.key, resume=stored)
         self.before = None if stored is None else decode_note(stored.note)
         """What the partial says of itself: its source, and what was listed there."""
+        self.worth_keeping = True
+        """Whether it is to be gone on from when it is left."""
         self._stored = stored
         self._context = context
 
@@ -188,7 +190,7 @@ async def filling(
     except (TooLarge, Blocked, DiskFull):
         raise
     except (Exception, asyncio.CancelledError):
-        keep = job.cancelled is None
+        keep = filling.worth_keeping and job.cancelled is None
         raise
     finally:
         await completed(filling.leave(evictions, keep=keep))

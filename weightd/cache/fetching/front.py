@@ -9,7 +9,7 @@ from weightd.cache.checks import Checks
 from weightd.cache.context import Context, Options
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.bandwidth import Bandwidth
-from weightd.cache.fetching.course import Course
+from weightd.cache.fetching.course import Course, lease_of
 from weightd.cache.fetching.fetches import Fetches
 from weightd.cache.fetching.job import Caller, Job
 from weightd.cache.fetching.preload import Preload
@@ -21,7 +21,7 @@ from weightd.cache.publishing import Publications
 from weightd.cache.records import Event, Record
 from weightd.errors import ADMIN_SOCKET, Forbidden, GenerationGone, InvalidRequest, NotResident
 from weightd.model import Key
-from weightd.origins import check_allowed, parse_reference
+from weightd.origins import check_allowed, check_credential, parse_reference
 from weightd.store import HistoryDatabase
 
 
@@ -108,7 +108,7 @@ class Fetching:
         return FetchOutcome(self._record(job, caller), job.view())
 
     async def _must_be_allowed(self, terms: FetchTerms) -> None:
-        """Raise InvalidRequest or Forbidden for a source that is not to be asked."""
+        """Raise InvalidRequest or Forbidden for a source or credential that may not be used."""
         if not terms.sources:
             raise InvalidRequest(what="source", reason="it names none")
         trust = self._context.options.trust
@@ -119,6 +119,8 @@ class Fetching:
         for reference in references:
             # A file:// may have to be resolved on a disk.
             await self._context.workers.disk(check_allowed, reference, trust)
+        if terms.credential is not None:
+            check_credential(terms.credential, references, trust, anybody=terms.uid is not None)
 
     async def _here(self, key: Key, terms: FetchTerms) -> Record | None:
         """What is here of what is wished, used and, for a holder, pinned; None for a miss."""
@@ -128,16 +130,9 @@ class Fetching:
         if terms.holder is None:
             self._context.ledger.use(key, self._context.clock.now())
             return self._context.record(generation)
-        ttl = self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
+        ttl, forever = lease_of(self._context, terms, key)
         try:
-            outcome = await self._pins.pin(
-                terms.holder,
-                key,
-                None if terms.forever else ttl,
-                terms.forever,
-                terms.digest,
-                terms.uid,
-            )
+            outcome = await self._pins.pin(terms.holder, key, ttl, forever, terms.digest, terms.uid)
         except (NotResident, GenerationGone):
             return None
         return outcome.record

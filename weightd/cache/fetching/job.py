@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from weightd.cache.admission import Spares
 from weightd.cache.fetching.terms import ENDED, FetchResult, FetchState, FetchTerms, FetchView
 from weightd.cache.records import Record
 from weightd.cache.tasks import Signal
@@ -42,7 +43,7 @@ class Caller:
 class Job:
     """One key on its way.  ``order`` is its place in the queue; ``preload`` goes after all others.
 
-    ``place`` is that among the preloads.  ``spare`` are keys that it must not
+    ``place`` is that among the preloads.  ``spares`` says what it must not
     evict.  ``asked_at`` is when somebody last asked for it or about it, on the
     loop's clock.  ``uid`` is the user who began it at the replica door.
     ``fingerprint`` stands for ``sources``, also after a restart, which forgets
@@ -60,7 +61,7 @@ class Job:
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     preload: bool = False
     place: int = 0
-    spare: frozenset[Key] = frozenset()
+    spares: Spares | None = None
     state: FetchState = "queued"
     source: str = ""
     fingerprint: str = ""

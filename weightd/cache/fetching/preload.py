@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+from weightd.cache.admission import Spares
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.fetches import Fetches
@@ -27,9 +29,13 @@ from weightd.errors import (
     TooLarge,
     WeightdError,
 )
+from weightd.ledger import Generation
 from weightd.model import GenerationId, Key
 
 HOLDER: Final = "weightd:preload"
+
+IDLE_SECONDS: Final = 600.0
+"""What somebody used less long ago does not go for a preload."""
 
 AGAIN_SECONDS: Final = 300.0
 """How long what did not fit is let be, since its origin is asked each time."""
@@ -69,27 +75,37 @@ class Preload:
 
     async def tidy(self) -> None:
         """Fetch what is missing, keep what is here as long as it is to be kept."""
-        spare: set[Key] = set()
+        before: set[Key] = set()
         for place, wish in enumerate(self._wishes):
             if self._context.ledger.current(wish.key) is None:
-                self._fetch(wish, place, frozenset(spare))
+                self._fetch(wish, place, partial(self._is_wanted_more, frozenset(before)))
             else:
                 self._reported.pop(wish.key, None)
                 if wish.keep == "forever":
                     await self._pin(wish.key)
-            spare.add(wish.key)
+            before.add(wish.key)
         self._guard()
 
-    def _fetch(self, wish: Wish, place: int, spare: frozenset[Key]) -> None:
+    def _is_wanted_more(self, before: frozenset[Key], there: Generation) -> bool:
+        """Whether a model is not to go for a preload, which comes after those ``before``.
+
+        What somebody uses, and did not wish for, would be fetched again at once.
+        """
+        if there.id.key in before:
+            return True
+        wished = any(wish.key == there.id.key for wish in self._wishes)
+        return not wished and self._context.clock.now() - there.last_used < IDLE_SECONDS
+
+    def _fetch(self, wish: Wish, place: int, spares: Spares) -> None:
         last = self._fetches.last(wish.key)
         if last is not None and last.sources == wish.sources and last.error is not None:
             self._report(wish.key, last.error)
-            if self._is_let_be(last, spare):
+            if self._is_let_be(last, spares):
                 return
         try:
             kept = wish.keep == "forever"
             terms = FetchTerms(wish.sources, holder=HOLDER if kept else None, forever=kept)
-            self._fetches.preload(wish.key, terms, place, spare)
+            self._fetches.preload(wish.key, terms, place, spares)
         except WeightdError as error:
             self._report(wish.key, error)
 
@@ -98,7 +114,7 @@ class Preload:
             self._reported[key] = error.code
             log.warning("%s is not preloaded: %s", key, error)
 
-    def _is_let_be(self, last: Job, spare: frozenset[Key]) -> bool:
+    def _is_let_be(self, last: Job, spares: Spares) -> bool:
         """Whether somebody gave it up, or nothing has changed since it did not fit."""
         if last.id in self._before:
             return False
@@ -114,7 +130,7 @@ class Preload:
             victims = self._context.ledger.plan(last.key, last.needed)
         except (TooLarge, Blocked):
             return True
-        return any(victim.id.key in spare for victim in victims)
+        return any(spares(victim) for victim in victims)
 
     async def _pin(self, key: Key) -> None:
         held = self._context.ledger.held(HOLDER, key)
