@@ -90,7 +90,9 @@ def _length(source: str, answer: Answer, wanted: Wanted) -> int | None:
     if answer.status in (412, 416):
         raise OriginChanged(source, f"{file.path} is another one", http_status=answer.status)
     if answer.status not in (200, 206):
-        raise answer.failure()
+        failure = answer.failure()
+        failure.words = f"{file.path}: {failure.words}"
+        raise failure
     encoding = answer.headers.get("Content-Encoding", "identity").lower()
     if encoding != "identity":
         words = f"{file.path}: it is sent encoded ({encoding[:20]}), which was not asked for"
