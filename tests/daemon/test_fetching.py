@@ -11,8 +11,8 @@ from tests.polling import until, until_nothing
 from tests.system.daemon import Answer, Client, Daemon, running
 
 
-def fetch(client: Client, key: str, source: str) -> Answer:
-    asked = json.dumps({"key": key, "source": source}).encode()
+def fetch(client: Client, key: str, *sources: str, credential: str | None = None) -> Answer:
+    asked = json.dumps({"key": key, "source": sources, "credential": credential}).encode()
     return client.call("POST", "/v1/fetch?wait=30", asked)
 
 
@@ -35,6 +35,39 @@ def test_the_replica_socket_fetches_what_is_allowed_and_nothing_else(root: Path)
             for client in (replica, daemon.client):
                 assert fetch(client, "n", other).status == 403
         assert origin.bodies("b/m.bin") == 0
+
+
+def test_a_replica_names_only_a_credential_that_says_what_it_is_for(
+    root: Path, tmp_path: Path
+) -> None:
+    """And a mirror that it is not for does not see it."""
+    config, secret, replicas = tmp_path / "weightd.toml", tmp_path / "token", tmp_path / "r.sock"
+    secret.write_text("token")
+    with http_origin() as mirror, http_origin() as origin:
+        source, copy = origin.file("m.bin", bytes(10_000)), f"{mirror.url}/m.bin"
+        config.write_text(
+            f'replica_socket = "{replicas}"\nallow_origins = ["{mirror.url}/", "{origin.url}/"]\n'
+            f'[credentials]\nany = "{secret}"\nhub = {{file = "{secret}", for = "{origin.url}/"}}\n'
+        )
+        with running(root, capacity=10_000_000, options=["--config", str(config)]) as daemon:
+            replica = Client(replicas)
+            refused = fetch(replica, "m", copy, source, credential="any")
+            assert refused.status == 403
+            assert str(daemon.socket) in json.loads(refused.body)["detail"]
+            for credential, sources in (("absent", (source,)), ("hub", (copy,))):
+                refused = fetch(replica, "m", *sources, credential=credential)
+                assert (refused.status, json.loads(refused.body)["type"]) == (
+                    400,
+                    "urn:weightd:problem:invalid-request",
+                )
+                assert "any" not in json.loads(refused.body)["detail"]
+            assert mirror.asked == origin.asked == []
+            assert fetch(replica, "m", copy, source, credential="hub").status == 200
+            assert mirror.asked
+            assert mirror.shown == []
+            assert set(origin.shown) == {"Bearer token"}
+            fetch(daemon.client, "n", f"{mirror.url}/n.bin", credential="any")
+            assert set(mirror.shown) == {"Bearer token"}
 
 
 def test_a_shared_filesystem_only_where_the_operator_says(root: Path, tmp_path: Path) -> None:

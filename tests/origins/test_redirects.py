@@ -15,6 +15,7 @@ from tests.origins.servers.nginx import Nginx
 from tests.origins.test_contract import read
 from weightd.errors import Forbidden, OriginFailed
 from weightd.origins import Origin, Patience, Trust, open_origin, parse_reference
+from weightd.origins.contract import CredentialFile
 
 CONTENT: Final = b"weights"
 TOKEN: Final = "token-that-nobody-else-may-see"
@@ -39,7 +40,7 @@ def other() -> Iterator[Liar]:
 def trust(tmp_path: Path) -> Trust:
     secret = tmp_path / "secret"
     secret.write_text(f"{TOKEN}\n")
-    return Trust(credentials=(("mine", str(secret)),))
+    return Trust(credentials=(CredentialFile("mine", str(secret)),))
 
 
 def content(request: Request, peer: socket.socket) -> bool:
@@ -254,7 +255,7 @@ def test_a_credential_is_a_token_or_a_header(
 ) -> None:
     liar.answer = content
     (tmp_path / "c").write_text(secret)
-    trust = Trust(credentials=(("c", str(tmp_path / "c")),))
+    trust = Trust(credentials=(CredentialFile("c", str(tmp_path / "c")),))
     assert fetched(opened(liar, trust, "c")) == CONTENT
     assert liar.asked[0].headers[header] == value
 
@@ -262,7 +263,12 @@ def test_a_credential_is_a_token_or_a_header(
 @pytest.mark.parametrize("secret", ["a\r\nX: y", "", "tökén", "a\x00b"])
 def test_a_credential_that_is_none(liar: Liar, tmp_path: Path, secret: str) -> None:
     (tmp_path / "c").write_bytes(secret.encode())
-    trust = Trust(credentials=(("c", str(tmp_path / "c")), ("d", str(tmp_path / "absent"))))
+    trust = Trust(
+        credentials=(
+            CredentialFile("c", str(tmp_path / "c")),
+            CredentialFile("d", str(tmp_path / "absent")),
+        )
+    )
     for name in ("c", "d"):
         with pytest.raises(OriginFailed, match="credential") as raised:
             opened(liar, trust, name)

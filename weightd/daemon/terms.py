@@ -31,5 +31,5 @@ def _trust(settings: Settings) -> Trust:
         allowed=settings.allow_origins or (),
         import_roots=tuple(map(str, settings.import_roots)),
         ca_file=None if settings.ca_file is None else str(settings.ca_file),
-        credentials=tuple((name, str(file)) for name, file in settings.credentials),
+        credentials=settings.credentials,
     )

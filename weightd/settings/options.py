@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from weightd.origins.contract import CredentialFile
 from weightd.settings import values
 from weightd.settings.places import default_root, default_socket
 from weightd.settings.preloads import PRELOAD_FORM, Preload, parse_preloads
@@ -242,13 +243,14 @@ class Settings(BaseSettings):
         description="Certificates (PEM) that origins are trusted by, in place of the system's.",
     )
     credentials: Annotated[
-        tuple[tuple[str, Path], ...],
+        tuple[CredentialFile, ...],
         read_credentials,
         Form(values.CREDENTIALS_FORM, "NAME=FILE,…", "none"),
     ] = Field(
         (),
         description="Names by which a fetch may ask for a credential, and the file of each, read "
-        "when it is used; in the file a table.",
+        "when it is used; in the file a table. There an entry may be {file, for}: it is shown only "
+        "to sources that begin with what `for` lists, and the replica socket may name no other.",
     )
     preload: Annotated[
         tuple[Preload, ...],
@@ -320,9 +322,5 @@ def written(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}s"
     if isinstance(value, tuple):
-        return ", ".join(map(_item, value)) or "none"
+        return ", ".join(map(str, value)) or "none"
     return "none" if value is None and name in WITH_NONE else str(value)
-
-
-def _item(value: object) -> str:
-    return f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)
