@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
+from typing import Final
 
 from weightd.cache.admission import Admission, Need, Want
 from weightd.cache.checks import Checks
@@ -29,9 +30,11 @@ from weightd.cache.publishing import Origination, Publications
 from weightd.cache.records import Record
 from weightd.cache.tasks import completed, ended
 from weightd.errors import (
+    ADMIN_SOCKET,
     Blocked,
     DigestMismatch,
     DiskFull,
+    Forbidden,
     GenerationGone,
     OriginChanged,
     OriginFailed,
@@ -44,6 +47,8 @@ from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, conten
 from weightd.origins import Origin, open_origin, parse_reference
 from weightd.origins.contract import Listing
 from weightd.store import Ingest, NoSpace
+
+NOTHING_ALLOWED: Final = "no origin is allowed here, since allow_origins lists none"
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +86,10 @@ class Course:
             job.source = source
             try:
                 async with self._origin(job, source) as origin:
-                    listing = await self._listing(job, origin, first)
+                    held = first
+                    listing = await self._listing(job, origin, held)
                     first = first or listing
-                    return await self._from(job, origin, listing)
+                    return await self._from(job, origin, listing, held)
             except (OriginFailed, OriginTimeout, DigestMismatch) as error:
                 log.warning("fetch of %s: %s", job.key, error)
                 if source is job.sources[-1]:
@@ -93,6 +99,9 @@ class Course:
     @asynccontextmanager
     async def _origin(self, job: Job, source: str) -> AsyncIterator[Origin]:
         options = self._context.options
+        if job.uid is not None and not options.trust.allowed:
+            # As when it was asked for, whatever the settings said then.
+            raise Forbidden(reason=NOTHING_ALLOWED, door=ADMIN_SOCKET)
         opened = self._context.workers.fetch(
             open_origin,
             parse_reference(source),
@@ -119,20 +128,36 @@ class Course:
         job.validators = listed.validators(listing)
         return listing
 
-    async def _from(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
-        """Bring the model from one source, listing it once more if it changed meanwhile."""
+    async def _from(
+        self, job: Job, origin: Origin, listing: Listing, held: Listing | None
+    ) -> FetchResult:
+        """Bring the model from one source, listing it once more if it changed meanwhile.
+
+        A mirror is ``held`` to what the first source listed, then too.
+        """
         try:
-            return await self._bring(job, origin, listing)
-        except LinkGone as gone:
-            log.warning("fetch of %s reads what it would have linked: %s", job.key, gone)
-            return await self._bring(job, origin, listing)
+            return await self._linking(job, origin, listing)
         except OriginChanged as changed:
             log.warning("fetch of %s begins again: %s", job.key, changed)
         # The first one is closed: whoever read from it was to end.
         async with self._origin(job, job.source) as again:
-            return await self._bring(job, again, await self._listing(job, again, None))
+            return await self._linking(job, again, await self._listing(job, again, held))
 
-    async def _bring(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
+    async def _linking(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
+        """Bring it, reading what is here already and cannot be linked."""
+        unlinked: set[Digest | None] = set()
+        while True:
+            try:
+                return await self._bring(job, origin, listing, unlinked)
+            except LinkGone as gone:
+                log.warning("fetch of %s reads what it would have linked: %s", job.key, gone)
+                # One may have been damaged; after a second one it is the disk that links none.
+                again = bool(unlinked)
+                unlinked |= {file.sha256 for file in listing.files} if again else {gone.sha256}
+
+    async def _bring(
+        self, job: Job, origin: Origin, listing: Listing, unlinked: Container[Digest | None]
+    ) -> FetchResult:
         current = await self._checks.current(job.key)
         if current is not None:
             manifest = self._context.models[current.id].manifest
@@ -143,7 +168,7 @@ class Course:
                 return await completed(self._stay(job, current))
         self._drop_what_changed(job, listing)
         wished = self._context.clock.now()
-        plan, reservation = await self._admit(job, listing)
+        plan, reservation = await self._admit(job, listing, unlinked)
         try:
             await self._admission.granted(reservation)
             self._context.counters.admission_seconds.observe(self._context.clock.now() - wished)
@@ -179,12 +204,14 @@ class Course:
             log.warning("fetch of %s begins again: its files are others now", job.key)
             self._evictions.drop_partial(job.key)
 
-    async def _admit(self, job: Job, listing: Listing) -> tuple[Plan, Reservation]:
+    async def _admit(
+        self, job: Job, listing: Listing, unlinked: Container[Digest | None]
+    ) -> tuple[Plan, Reservation]:
         """Wait for room as long as the most patient caller does.
 
         Raises TooLarge, Blocked or DiskFull; no byte was asked for and nothing evicted then.
         """
-        plan = listed.plan(self._context, listing)
+        plan = listed.plan(self._context, listing, (), unlinked)
         # A damaged model is in the books no more after this.
         for id in {link.generation for link in plan.links}:
             await self._checks.known(id)
@@ -193,7 +220,7 @@ class Course:
             nonlocal plan
             partial = self._partial(job.key)
             started = () if partial is None else partial.stored.paths
-            plan = listed.plan(self._context, listing, started)
+            plan = listed.plan(self._context, listing, started, unlinked)
             links = tuple({link.generation: None for link in plan.links})
             resuming = None if partial is None else partial.booked
             job.needed = plan.size

@@ -8,6 +8,7 @@ import functools
 import itertools
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
 """How long one who does not wait is kept, so that a refusal is answered and not a job."""
+
+WAITING_MAX: Final = 16
+"""Jobs that wait for room and are not counted among those that run at once."""
 
 ROOM_SECONDS: Final = 1.0
 """How much longer than its callers wait a job has, to say how it was refused."""
@@ -271,7 +275,10 @@ class Fetches:
 
     def start_next(self) -> None:
         """Start as many as may run: those waited for first, preloads last."""
-        while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
+        while not self._draining and self._may_start():
+            # A user at the replica door leaves room for the others.
+            shares = Counter(job.uid for job in self._running if job.uid is not None)
+            share = max(1, self._context.options.fetch_concurrency // 2)
             # One preload at a time: so they have room in their order, and keep nobody waiting.
             preloading = any(job.preload for job in self._running)
             queued = [
@@ -280,6 +287,7 @@ class Fetches:
                 if job not in self._running
                 and job.cancelled is None
                 and not (job.preload and preloading)
+                and shares[job.uid] < share
             ]
             if not queued:
                 return
@@ -289,8 +297,15 @@ class Fetches:
             # Not in the task itself: cancelled before its first step, it has none.
             task.add_done_callback(functools.partial(self._over, job))
 
+    def _may_start(self) -> bool:
+        """Whether one more may run: those that wait for room are in nobody's way."""
+        waiting = sum(job.state == "waiting" for job in self._running)
+        at_once = self._context.options.fetch_concurrency
+        return len(self._running) - min(waiting, WAITING_MAX) < at_once
+
     async def tidy(self) -> None:
         """Forget what is over, give up what nobody wants.  Raises IoError."""
+        self.start_next()
         options = self._context.options
         now, loop_now = self._context.clock.now(), asyncio.get_running_loop().time()
         for job in self._jobs.newest_first():

@@ -140,14 +140,21 @@ def unchanged(before: RemoteFile, now: RemoteFile, *, same_source: bool) -> bool
     return same_source and before.validator is not None and before.validator == now.validator
 
 
-def plan(context: Context, listing: Listing, started: Container[str] = ()) -> Plan:
+def plan(
+    context: Context,
+    listing: Listing,
+    started: Container[str] = (),
+    unlinked: Container[Digest | None] = (),
+) -> Plan:
     """What to link and what to read; files that were ``started`` are read to their end.
 
+    What is in ``unlinked`` is read although it is here: it could not be linked.
     Decided on the books of this instant: reserve before they change.
     """
     links, reads = [], []
     for file in listing.files:
-        link = None if file.path in started else _link(context, file)
+        known = file.path in started or file.sha256 in unlinked
+        link = None if known else _link(context, file)
         if link is None:
             reads.append(file)
         else:
