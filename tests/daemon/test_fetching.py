@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 from tests.api.origin import http_origin
 from tests.polling import until, until_nothing
 from tests.system.daemon import Answer, Client, Daemon, running
+from weightd.model import Digest, FileEntry, content_digest
 
 
 def fetch(client: Client, key: str, *sources: str, credential: str | None = None) -> Answer:
     asked = json.dumps({"key": key, "source": sources, "credential": credential}).encode()
     return client.call("POST", "/v1/fetch?wait=30", asked)
+
+
+def digest_of(name: str, body: bytes) -> Digest:
+    return content_digest([FileEntry(name, len(body), hashlib.sha256(body).hexdigest())])
 
 
 def ended(daemon: Daemon) -> Any:
@@ -87,8 +93,13 @@ def test_what_the_settings_list_is_there_after_a_start_and_stays(
 ) -> None:
     config = tmp_path / "weightd.toml"
     with http_origin() as origin:
-        source = origin.file("m.bin", bytes(10_000))
-        config.write_text(f'[[preload]]\nkey = "m"\nsource = "{source}"\nkeep = "forever"\n')
+        source, digest = origin.file("m.bin", bytes(10_000)), digest_of("m.bin", bytes(10_000))
+        (tmp_path / "token").write_text("token")
+        config.write_text(
+            f'credentials = {{c = {{file = "{tmp_path}/token", for = "{origin.url}/m.bin"}}}}\n'
+            f'[[preload]]\nkey = "m"\nsource = "{source}"\nkeep = "forever"\n'
+            f'credential = "c"\ndigest = "{digest}"\n'
+        )
         options = ["--config", str(config)]
         with running(root, capacity=10_000_000, options=options) as daemon:
             job = ended(daemon)
@@ -99,6 +110,7 @@ def test_what_the_settings_list_is_there_after_a_start_and_stays(
             (pin,) = daemon.client.get("/v1/pins")["pins"]
             assert (pin["holder"], pin["forever"]) == ("weightd:preload", True)
         assert origin.bodies("m.bin") == 1
+        assert set(origin.shown) == {"Bearer token"}
 
 
 def test_what_the_settings_list_no_longer_is_kept_for_nobody(root: Path, tmp_path: Path) -> None:

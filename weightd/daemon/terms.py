@@ -23,7 +23,9 @@ def cache_options(settings: Settings) -> Options:
 
 def wishes(settings: Settings) -> tuple[Wish, ...]:
     """What is to be here, in order."""
-    return tuple(Wish(one.key, one.sources, one.keep) for one in settings.preload)
+    return tuple(
+        Wish(one.key, one.sources, one.keep, one.credential, one.digest) for one in settings.preload
+    )
 
 
 def _trust(settings: Settings) -> Trust:
