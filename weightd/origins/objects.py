@@ -23,7 +23,7 @@ from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, 
 from weightd.origins.loopthread import LoopThread
 from weightd.origins.objectstores import Stores, open_stores
 from weightd.origins.query import matches
-from weightd.origins.ranged import Nothing, open_ranged
+from weightd.origins.ranged import FirstTold, Nothing, open_ranged
 from weightd.origins.reference import Reference, invalid
 from weightd.origins.revisions import revision_of
 from weightd.origins.speaking import hushed, printable, refused, words_of_xml
@@ -57,10 +57,12 @@ class ObjectsOrigin:
         self._patience = patience
         self._stores: Stores | None = open_stores(reference, trust, patience, credential)
         self._http = HttpClient(reference.text, patience, ca_file=trust.ca_file)
+        self._told = FirstTold()
         self._thread = LoopThread(f"{reference.kind} client")
 
     def list(self) -> Listing:
         """See `Origin.list`."""
+        self._told.forget()
         found = self.wait(self._objects(), "its listing", _LISTING_SECONDS)
         prefix = self._reference.path + "/"
         allow, ignore = self._reference.option("allow"), self._reference.option("ignore")
@@ -85,7 +87,7 @@ class ObjectsOrigin:
             return Nothing()
         address = self.wait(self._address(file), "an address")
         if address is not None:
-            return open_ranged(self._http, address, file, start, end)
+            return open_ranged(self._http, address, file, start, end, told=self._told)
         return self._open(file, start, end)
 
     def _open(self, file: RemoteFile, start: int, end: int) -> Stream:

@@ -2,7 +2,9 @@
 
 A server may answer anything.  What is read here is what was asked for: the
 right range, of a body of the length that was listed, whose ETag is the one
-that was listed; all else is an error before a byte of it is handed on.
+that was listed; all else is an error before a byte of it is handed on.  Where
+nothing was listed that changes with the content, the first answer's ETag or
+date is what the later ones are held to.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from typing import Final
 
 from weightd.errors import OriginChanged, OriginFailed
@@ -45,6 +48,41 @@ class Wanted:
         return headers
 
 
+class FirstTold:
+    """What an origin first told of each file that was listed without a validator.
+
+    Two ranges of such a file are taken for parts of the same one only where
+    nothing that both answers tell differs.  Any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._told: dict[str, Message] = {}
+
+    def forget(self) -> None:
+        """The files are listed anew."""
+        with self._changing:
+            self._told.clear()
+
+    def keep(self, location: str, headers: Message) -> Message:
+        """What was told first, which these headers are where nothing was before."""
+        with self._changing:
+            return self._told.setdefault(location, headers)
+
+    def must_be_one(self, source: str, file: RemoteFile, answer: Answer) -> None:
+        """Raise OriginChanged where two reads of a file would not give parts of the same one."""
+        first = self.keep(file.location, answer.headers)
+        for name in ("ETag", "Last-Modified"):
+            before, now = first.get(name), answer.headers.get(name)
+            if before is None or now is None:
+                continue
+            if before != now:
+                words = f"{file.path} is another one than a moment ago, by its {name}"
+                raise OriginChanged(source, words, http_status=answer.status)
+            # An ETag says more than a date, which some servers make up for each answer.
+            return
+
+
 def open_ranged(
     client: HttpClient,
     url: str,
@@ -52,8 +90,11 @@ def open_ranged(
     start: int,
     stop: int | None,
     check: Callable[[Answer], None] | None = None,
+    told: FirstTold | None = None,
 ) -> Stream:
     """Ask for a range of a file; ``check`` may raise for what this kind of origin tells besides.
+
+    ``told`` is what earlier answers of this origin said of its files.
 
     Raises OriginFailed, OriginTimeout or OriginChanged.
     """
@@ -66,6 +107,8 @@ def open_ranged(
         if check is not None:
             check(answer)
         length = _length(client.source, answer, wanted)
+        if told is not None and file.validator is None:
+            told.must_be_one(client.source, file, answer)
     except BaseException:
         answer.close()
         raise
