@@ -277,7 +277,8 @@ class Fetches:
         """Start as many as may run: those waited for first, preloads last."""
         while not self._draining and self._may_start():
             # A user at the replica door leaves room for the others.
-            shares = Counter(job.uid for job in self._running if job.uid is not None)
+            shares: Counter[int | None] = Counter(job.uid for job in self._running)
+            shares[None] = 0
             share = max(1, self._context.options.fetch_concurrency // 2)
             # One preload at a time: so they have room in their order, and keep nobody waiting.
             preloading = any(job.preload for job in self._running)
@@ -315,6 +316,7 @@ class Fetches:
             kept = self._context.partials.of(job.key) is not None
             if job.ended and not kept and now - (job.ended_at or now) > options.fetch_kept:
                 await self._jobs.forget(job)
+        await self._jobs.tidy()
         for partial in self._context.partials:
             key, age = partial.stored.key, now - partial.stored.at
             if age > options.partial_ttl and self._jobs.live(key) is None:
@@ -383,11 +385,7 @@ class Fetches:
             job.enter("failed")
             self._tell("fetch-failed", job)
         job.changed.notify()
-        self._jobs.ended(job)
-        try:
-            await self._jobs.keep(job)
-        except IoError as failed:
-            log.warning("the end of the fetch of %s is not written down: %s", job.key, failed)
+        await self._jobs.ended(job)
 
     def _rest(self, job: Job, error: WeightdError, now: float) -> None:
         """After what the origin did, let it be for a while: longer each time."""
