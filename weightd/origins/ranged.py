@@ -4,7 +4,8 @@ A server may answer anything.  What is read here is what was asked for: the
 right range, of a body of the length that was listed, whose ETag is the one
 that was listed; all else is an error before a byte of it is handed on.  Where
 nothing was listed that changes with the content, the first answer's ETag or
-date is what the later ones are held to.
+date is what the later ones are held to.  A body that tells no length is read to
+its end, and OriginChanged when it has more bytes than it should.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ def open_ranged(
     except BaseException:
         answer.close()
         raise
-    return HttpStream(client, answer, file.path, length)
+    # Of a body without a length only its end tells that it is as long as was listed.
+    ends = answer.length is None and (answer.status == 206 or end == file.bytes)
+    return HttpStream(client, answer, file.path, length, ends=ends)
 
 
 def precondition(validator: str | None) -> dict[str, str]:
@@ -189,7 +192,11 @@ def _part(source: str, answer: Answer, wanted: Wanted) -> int:
 class HttpStream:
     """The body of an answer, as far as it was asked for."""
 
-    def __init__(self, client: HttpClient, answer: Answer, path: str, length: int | None) -> None:
+    def __init__(
+        self, client: HttpClient, answer: Answer, path: str, length: int | None, *, ends: bool
+    ) -> None:
+        """``ends`` says that the body must, after ``length`` bytes."""
+        self._ends = ends
         self._client = client
         self._answer = answer
         self._path = path
@@ -226,7 +233,10 @@ class HttpStream:
         client = self._client
         with speaking(client.source, f"{self._path}: reading on", client.patience.progress):
             size = self._answer.readinto(buffer)
-        self._read += size
+            self._read += size
+            if self._ends and self._read == self._length and self._answer.readinto(_one_byte()):
+                words = f"{self._path} goes on after the {self._length} bytes that there should be"
+                raise OriginChanged(client.source, words, http_status=self._answer.status)
         if size == 0 and self._length is not None:
             words = f"{self._path}: it ended after {self._read} of {self._length} bytes"
             raise OriginFailed(client.source, words)
@@ -243,6 +253,11 @@ class HttpStream:
             self._answer.cut()
         else:
             self._answer.close()
+
+
+def _one_byte() -> memoryview:
+    """Room for a byte that should not come."""
+    return memoryview(bytearray(1))
 
 
 class Nothing:
