@@ -146,7 +146,7 @@ async def test_those_that_wait_for_room_keep_nobody_out(root: Path, flowing: Ori
         await node.put("pinned", 6 * BLOCK)
         await node.cache.pin("replica", Key("pinned"))
         waiting = [
-            asyncio.create_task(fetching(node, flowing, f"large-{number}", 6, PATIENCE))
+            asyncio.create_task(fetching(node, flowing, f"large-{number}", 6, 3600.0))
             for number in range(3)
         ]
         async with asyncio.timeout(PATIENCE):
