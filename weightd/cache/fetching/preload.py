@@ -31,9 +31,9 @@ from weightd.errors import (
     WeightdError,
 )
 from weightd.ledger import Generation
-from weightd.model import GenerationId, Key
+from weightd.model import OWN_HOLDERS, GenerationId, Key
 
-HOLDER: Final = "weightd:preload"
+HOLDER: Final = f"{OWN_HOLDERS}preload"
 
 IDLE_SECONDS: Final = 600.0
 """What somebody used less long ago does not go for a preload."""
