@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from weightd import __version__
 from weightd.errors import OriginFailed, OriginTimeout
+from weightd.origins.answers import LENGTH_MAX
 from weightd.origins.contract import Patience
 from weightd.origins.speaking import (
     Refused,
@@ -174,6 +175,7 @@ class HttpClient:
             wire.expect_head()
             connection.endheaders()
             response.begin()
+            _must_be_a_length(response.headers)
             wire.expect_body()
         except BaseException:
             response.close()
@@ -264,6 +266,13 @@ class HttpClient:
         with self._changing:
             self._live.discard(wire)
         wire.close()
+
+
+def _must_be_a_length(headers: Message) -> None:
+    """Raise Refused for a Content-Length that no file has."""
+    told = headers.get("Content-Length", "").strip()
+    if told.isascii() and told.isdigit() and (len(told) > 40 or int(told) > LENGTH_MAX):
+        raise Refused(f"it tells a length that nothing has ({told[:20]}…)")
 
 
 class Answer:

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from weightd.errors import OriginChanged, OriginFailed, OriginTimeout, WeightdError
+from weightd.origins.answers import is_length
 from weightd.origins.client import HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.loopthread import LoopThread
@@ -68,6 +69,8 @@ class ObjectsOrigin:
         allow, ignore = self._reference.option("allow"), self._reference.option("ignore")
         if not found:
             return self._one()
+        for meta in found:
+            self._must_be_sound(meta)
         chosen = [
             _file(meta, path)
             for meta in _without_markers(found, prefix)
@@ -164,8 +167,15 @@ class ObjectsOrigin:
         meta = self.wait(self._head(), "looking for it")
         if meta is None:
             raise self.refused("there is no object of this name, nor any below it")
+        self._must_be_sound(meta)
         file = _file(meta, self._reference.path.rpartition("/")[2])
         return Listing((file,), revision_of((file,)))
+
+    def _must_be_sound(self, meta: ObjectMeta) -> None:
+        """Raise OriginFailed for an object that is longer than any file."""
+        if not is_length(meta["size"]):
+            words = f"its listing cannot be used: {meta['path']!r:.100} has {meta['size']} bytes"
+            raise self.refused(words)
 
     # -- Waiting for the client --------------------------------------------------------
 

@@ -45,6 +45,8 @@ class Refused(Exception):
 
 def printable(text: str, most: int = WORDS_MAX) -> str:
     """Somebody else's words on one line, cut short."""
+    # A name of an old filesystem may hold what cannot be written down.
+    text = text.encode(errors="backslashreplace").decode()
     words = _CONTROL.sub(" ", text).strip()
     return words if len(words) <= most else f"{words[: most - 1]}…"
 
