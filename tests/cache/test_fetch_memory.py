@@ -12,8 +12,10 @@ import pytest
 from tests.api.origin import PATIENCE, Origin, http_origin
 from tests.cache.node import BLOCK, STILL, Node, running
 from weightd.cache import FetchTerms
+from weightd.cache.fetching import job as jobs
 from weightd.cache.fetching import shelf
-from weightd.errors import OriginFailed
+from weightd.cache.fetching.job import Caller, Job
+from weightd.errors import OriginFailed, TooMany
 from weightd.model import Key
 from weightd.origins import Trust
 
@@ -84,3 +86,53 @@ async def test_one_user_has_none_of_the_others_forgotten(
         for count in range(4):
             await fail(node, origin, f"k{count}", uid=1000)
         assert keys(node) == {"root", "other", "k2", "k3"}
+
+
+async def test_a_holder_who_asks_again_has_one_pin_as_of_the_last_time(
+    root: Path, origin: Origin
+) -> None:
+    source = origin.file("m.bin", bytes(BLOCK))
+    origin.flowing.clear()
+    async with running(root, 100 * BLOCK) as node:
+        for ttl in range(1, 10):
+            await node.cache.fetch(Key("m"), FetchTerms((source,), holder="pod", ttl=float(ttl)))
+            await node.cache.fetch(Key("m"), FetchTerms((source,)))
+        job = node.cache.fetching._fetches.live(Key("m"))
+        assert job is not None
+        assert [one.terms.holder for one in job.callers] == ["pod", None]
+        origin.flowing.set()
+        await node.cache.fetch(Key("m"), FetchTerms((source,), wait=PATIENCE))
+        (generation,) = node.cache.audit().generations()
+        assert {name: pin.ttl for name, pin in generation.pins.items()} == {"pod": 9.0}
+
+
+def test_a_caller_who_stays_is_kept_beside_the_same_holder() -> None:
+    job = job_for("pod")
+    for _ in range(3):
+        job.join(Caller(FetchTerms(("s",), holder="pod", uid=7), until=0.0, here=False))
+    job.join(Caller(FetchTerms(("s",), holder="pod"), until=0.0))
+    assert [(one.here, one.terms.uid) for one in job.callers] == [
+        (True, None),
+        (False, 7),
+        (True, None),
+    ]
+
+
+def test_one_user_names_so_many_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "HOLDERS_MAX", 2)
+    job = job_for("a")
+    job.join(Caller(FetchTerms(("s",), holder="b"), until=0.0, here=False))
+    job.join(Caller(FetchTerms(("s",), holder="b"), until=0.0, here=False))
+    with pytest.raises(TooMany, match="holders"):
+        job.join(Caller(FetchTerms(("s",), holder="c"), until=0.0))
+    job.join(Caller(FetchTerms(("s",), holder="c", uid=7), until=0.0))
+    job.join(Caller(FetchTerms(("s",)), until=0.0))
+    assert job.holders == {"a", "b", "c"}
+    assert len(job.callers) == 4
+
+
+def job_for(holder: str) -> Job:
+    """A job with one caller, who stays."""
+    job = Job(Key("m"), ("https://o/m",), None, None, created_at=0.0, order=0, asked_at=0.0)
+    job.join(Caller(FetchTerms(job.sources, holder=holder), until=0.0))
+    return job

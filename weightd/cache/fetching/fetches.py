@@ -83,8 +83,8 @@ class Fetches:
         caller = Caller(terms, now + terms.wait)
         if job is not None:
             _must_agree(job, terms)
+            job.join(caller)
             job.asked_at = now
-            job.callers.append(caller)
             job.changed.notify()
             self._context.counters.fetch_joined += 1
             if job.preload:
@@ -96,7 +96,7 @@ class Fetches:
                 return job, caller
         else:
             job = self._begin(key, terms)
-            job.callers.append(caller)
+            job.join(caller)
         try:
             await self._jobs.keep(job)
         except IoError as error:
