@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Final
 
 from weightd.cache.context import Context
 from weightd.errors import DigestMismatch, OriginFailed
@@ -17,9 +16,7 @@ from weightd.model import (
     file_path_fault,
 )
 from weightd.origins.contract import Listing, RemoteFile
-
-FILES_MAX: Final = 10_000
-"""As many files as any model may have."""
+from weightd.store.names import FILES_MAX, Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +53,14 @@ def sound(source: str, listing: Listing) -> Listing:
         raise refuse("it lists no file")
     if len(listing.files) > FILES_MAX:
         raise refuse(f"it lists {len(listing.files)} files, more than {FILES_MAX}")
-    paths = [file.path for file in listing.files]
-    directories = {path.rpartition("/")[0] for path in paths}
+    names = Names()
     for file in listing.files:
         if (fault := file_path_fault(file.path)) is not None:
             raise refuse(f"it lists {file.path!r:.100}, which names no file of a model: {fault}")
         if file.bytes is None:
             raise refuse(f"it does not tell the length of {file.path}")
-        if file.path in directories:
-            raise refuse(f"it lists {file.path} as a file and as a directory")
-    if len(set(paths)) != len(paths):
-        raise refuse("it lists a file twice")
+        if (fault := names.add_file(file.path)) is not None:
+            raise refuse(f"no model can be made of it, for its {file.path}: {fault}")
     return listing
 
 
