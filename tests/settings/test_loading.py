@@ -276,6 +276,8 @@ def test_a_credential_may_say_what_it_is_for(config: Path, tmp_path: Path) -> No
         ('credentials = {hub = {file = "/a", for = 7}}', "hub: for is 7"),
         ('credentials = {hub = {file = "/a", for = [7]}}', "hub: for has 7"),
         ('credentials = {hub = {file = "/a", for = "org/"}}', "'org/' begins with none of hf://"),
+        ('credentials = {hub = {file = "/a", for = "https://"}}', "'https://' names no whole host"),
+        ('credentials = {hub = {file = "/a", for = "http://w*"}}', "'http://w*' names no whole"),
         ("fetch_bandwidth = 0", "lets nothing arrive"),
         ("fetch_concurrency = 17", "17 is not a number from 1 to 16"),
     ],

@@ -270,4 +270,11 @@ def _shown_to(name: str, given: object) -> tuple[str, ...]:
         if not isinstance(item, str):
             raise ValueError(f"{name}: for has {item!r}; give {ORIGINS_FORM}")
         _must_begin_a_reference(item)
+        kind, _, rest = item.partition("://")
+        host = rest.partition("/")[0]
+        if kind in ("http", "https") and (not host or "*" in host):
+            raise ValueError(
+                f"{name}: {item!r} names no whole host, and would show it to others; give one "
+                "such as https://weights.example/"
+            )
     return tuple(items)
