@@ -136,6 +136,46 @@ def test_a_hub_with_more_files_than_are_looked_at(liar: Liar) -> None:
     assert "more than 50000" in refusal("hf://org/m").words
 
 
+def test_a_body_in_chunks_of_a_byte(liar: Liar) -> None:
+    content = bytes(range(256)) * 300
+
+    def answer(request: Request, peer: socket.socket) -> None:
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in content)
+        peer.sendall(head(200, {"Transfer-Encoding": "chunked"}, None) + chunks + b"0\r\n\r\n")
+
+    liar.answer = answer
+    origin = opened(f"{liar.url}/m.bin")
+    try:
+        assert read(origin, RemoteFile("m.bin", len(content), "")) == content
+    finally:
+        origin.close()
+
+
+@pytest.mark.parametrize("endless", [b"X-Y: z\r\n" * 10_000, b"1;" + b"x" * 60_000 + b"\r\n.\r\n"])
+@pytest.mark.parametrize("path", ["/m.json", "/m.bin", "hub"])
+def test_what_goes_on_around_a_body(liar: Liar, endless: bytes, path: str) -> None:
+    """Trailers without end, or chunks that are hardly anything but their heads."""
+    start = b"0\r\n" if endless.startswith(b"X") else b""
+
+    def answer(request: Request, peer: socket.socket) -> None:
+        peer.sendall(head(200, {"Transfer-Encoding": "chunked"}, None) + start)
+        while not liar.over.is_set():
+            peer.sendall(endless)
+
+    liar.answer = answer
+    if path == "/m.bin":
+        origin = opened(liar.url + path)
+        try:
+            with pytest.raises(OriginFailed, match="more around") as raised:
+                read(origin, RemoteFile("m.bin", 5000, ""))
+        finally:
+            origin.close()
+        assert not raised.value.retryable
+    else:
+        reference = "hf://org/m" if path == "hub" else liar.url + path
+        assert "more around" in refusal(reference).words
+
+
 @pytest.mark.parametrize("digits", [str(2**63), "1" + "0" * 30, "1" + "0" * 5000], ids=len)
 @pytest.mark.parametrize("path", ["/m.bin", "/m.json"])
 def test_a_length_that_nothing_has(liar: Liar, digits: str, path: str) -> None:

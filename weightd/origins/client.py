@@ -320,6 +320,7 @@ class Answer:
 
     def _some(self, buffer: memoryview) -> int:
         if self._response.chunked:
+            self._wire.allow(len(buffer), self._taken)
             chunk = self._response.read1(len(buffer))
             buffer[: len(chunk)] = chunk
             return len(chunk)
