@@ -72,7 +72,7 @@ def find(root: Root, arrival: str) -> Parked | None:
     """
     with tree.opened(arrival, root.incoming) as directory:
         told = _read(directory)
-        if told is None:
+        if told is None or not progress.is_sound(directory):
             return None
         key, note = told
         try:
