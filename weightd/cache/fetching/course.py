@@ -44,7 +44,7 @@ from weightd.errors import (
 )
 from weightd.ledger import Generation, Reservation
 from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, content_digest
-from weightd.origins import Origin, open_origin, parse_reference
+from weightd.origins import Origin, check_credential, open_origin, parse_reference
 from weightd.origins.contract import Listing
 from weightd.store import Ingest, NoSpace
 
@@ -99,9 +99,13 @@ class Course:
     @asynccontextmanager
     async def _origin(self, job: Job, source: str) -> AsyncIterator[Origin]:
         options = self._context.options
+        # As when it was asked for, whatever the settings said then.
         if job.uid is not None and not options.trust.allowed:
-            # As when it was asked for, whatever the settings said then.
             raise Forbidden(reason=NOTHING_ALLOWED, door=ADMIN_SOCKET)
+        if job.credential is not None:
+            references = [parse_reference(one) for one in job.sources]
+            anybody = job.uid is not None
+            check_credential(job.credential, references, options.trust, anybody=anybody)
         opened = self._context.workers.fetch(
             open_origin,
             parse_reference(source),
