@@ -15,6 +15,7 @@ from tests.origins.servers.nginx import Nginx
 from tests.origins.test_contract import read
 from weightd.errors import Forbidden, OriginFailed
 from weightd.origins import Origin, Patience, Trust, open_origin, parse_reference
+from weightd.origins.addresses import address_refusal
 from weightd.origins.contract import CredentialFile
 
 CONTENT: Final = b"weights"
@@ -123,6 +124,15 @@ METADATA: Final = [
     "http://[::ffff:169.254.169.254]/",
     "http://[::ffff:a9fe:a9fe]/",
     "http://[64:ff9b::a9fe:a9fe]/",
+    "http://[64:ff9b:1:a9fe:a9:fe00::]/",
+    "http://[64:ff9b:1:ffa9:fe:a9fe::]/",
+    "http://[64:ff9b:1:ffff:a9:fea9:fe00:0]/",
+    "http://[64:ff9b:1::a9fe:a9fe]/",
+    "http://[64:ff9b:1::6464:64c8]/",
+    "http://[::ffff:0:169.254.169.254]/",
+    "http://[2001::a9fe:a9fe:0:0:0:0]/",
+    "http://[2001:0:0:0:0:0:5601:5601]/",
+    "http://[fd00:42::42]/",
     "http://100.100.100.200/",
     "http://168.63.129.16/",
     "http://2852039166/",
@@ -148,6 +158,15 @@ def test_a_metadata_service_is_no_source(trust: Trust, location: str) -> None:
         open_origin(
             parse_reference(location.replace("%25", "%") + "x"), trust=trust, patience=PATIENCE
         )
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["64:ff9b:1::c000:201", "64:ff9b:1:c000:2:100::", "2001:0:c000:201::3fff:fdfe",
+     "::ffff:0:192.0.2.1", "fd00:42::43", "2001:db8::a9fe:a9fe"],
+)  # fmt: skip
+def test_other_addresses_of_these_kinds_are_sources(host: str) -> None:
+    assert address_refusal(host) is None
 
 
 def test_a_name_is_refused_for_what_it_resolves_to(
