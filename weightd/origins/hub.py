@@ -65,24 +65,8 @@ class HubOrigin:
 
     def list(self) -> Listing:
         """See `Origin.list`."""
-        name = self._name
-        revision = quote(name.revision or "main", safe="")
-        told = self._ask(f"/api/models/{quote(name.repository)}/revision/{revision}?blobs=true")
-        commit = told.get("sha")
-        siblings = told.get("siblings")
-        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-            raise self._refused("it tells no commit")
-        if not isinstance(siblings, list):
-            raise self._refused("it lists no files")
-        if len(siblings) > _FILES_MAX:
-            raise self._refused(f"it lists {len(siblings)} files, more than {_FILES_MAX}")
-        # A repository that was renamed is told by its new name, and read under it.
-        repository = told.get("id")
-        if not isinstance(repository, str) or not is_text(repository):
-            repository = name.repository
-        files = [self._file(repository, commit, entry) for entry in siblings]
-        chosen = self._chosen(files)
-        return Listing(tuple(sorted(chosen, key=lambda file: file.path)), commit)
+        with self._client.hushing():
+            return self._client.must_not_repeat(self._listing())
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
         """See `Origin.open`."""
@@ -149,6 +133,26 @@ class HubOrigin:
         )
 
     # -- What is listed ----------------------------------------------------------------
+
+    def _listing(self) -> Listing:
+        name = self._name
+        revision = quote(name.revision or "main", safe="")
+        told = self._ask(f"/api/models/{quote(name.repository)}/revision/{revision}?blobs=true")
+        commit = told.get("sha")
+        siblings = told.get("siblings")
+        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+            raise self._refused("it tells no commit")
+        if not isinstance(siblings, list):
+            raise self._refused("it lists no files")
+        if len(siblings) > _FILES_MAX:
+            raise self._refused(f"it lists {len(siblings)} files, more than {_FILES_MAX}")
+        # A repository that was renamed is told by its new name, and read under it.
+        repository = told.get("id")
+        if not isinstance(repository, str) or not is_text(repository):
+            repository = name.repository
+        files = [self._file(repository, commit, entry) for entry in siblings]
+        chosen = self._chosen(files)
+        return Listing(tuple(sorted(chosen, key=lambda file: file.path)), commit)
 
     def _file(self, repository: str, commit: str, entry: object) -> RemoteFile:
         if not isinstance(entry, dict) or not isinstance(entry.get("rfilename"), str):

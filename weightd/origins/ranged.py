@@ -103,6 +103,18 @@ def open_ranged(
     wanted = Wanted(file, start, end)
     if end is not None and end <= start:
         return Nothing()
+    with client.hushing():
+        return _open(client, url, wanted, check, told)
+
+
+def _open(
+    client: HttpClient,
+    url: str,
+    wanted: Wanted,
+    check: Callable[[Answer], None] | None,
+    told: FirstTold | None,
+) -> Stream:
+    file = wanted.file
     answer = client.get(url, wanted.headers())
     try:
         if check is not None:
@@ -114,7 +126,7 @@ def open_ranged(
         answer.close()
         raise
     # Of a body without a length only its end tells that it is as long as was listed.
-    ends = answer.length is None and (answer.status == 206 or end == file.bytes)
+    ends = answer.length is None and (answer.status == 206 or wanted.stop == file.bytes)
     return HttpStream(client, answer, file.path, length, ends=ends)
 
 
@@ -213,7 +225,8 @@ class HttpStream:
                 raise OriginFailed(self._client.source, f"{self._path}: the stream was closed")
             self._reading = True
         try:
-            return self._some(buffer)
+            with self._client.hushing():
+                return self._some(buffer)
         finally:
             self._rest()
 

@@ -47,9 +47,10 @@ class WebOrigin:
     def list(self) -> Listing:
         """See `Origin.list`."""
         self._told.forget()
-        if self._reference.path.endswith(".json"):
-            return self._listing()
-        return one_file(self._one())
+        with self._client.hushing():
+            single = not self._reference.path.endswith(".json")
+            listing = one_file(self._one()) if single else self._listing()
+            return self._client.must_not_repeat(listing)
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
         """See `Origin.open`."""
