@@ -136,3 +136,14 @@ def job_for(holder: str) -> Job:
     job = Job(Key("m"), ("https://o/m",), None, None, created_at=0.0, order=0, asked_at=0.0)
     job.join(Caller(FetchTerms(job.sources, holder=holder), until=0.0))
     return job
+
+
+async def test_nothing_stays_of_a_fetch_that_brought_nothing(root: Path, origin: Origin) -> None:
+    source = origin.listing("m", **{"a": b"", "b": bytes(BLOCK)})
+    origin.refusals["/b"] = 404, {}
+    async with running(root, 100 * BLOCK) as node:
+        with pytest.raises(OriginFailed):
+            await node.cache.fetch(Key("m"), FetchTerms((source,), wait=PATIENCE))
+        await node.agree()
+        assert node.usage.parked == 0
+        assert list((root / "incoming").iterdir()) == []

@@ -367,6 +367,25 @@ def test_an_arrival_whose_note_says_nothing_is_debris(store: Store, note: str) -
     assert freed.total == parked.bytes
 
 
+def test_an_arrival_of_which_nothing_is_here_is_debris(store: Store) -> None:
+    """Names and a note alone would be kept by nobody's account."""
+    ledger = Ledger()
+    ingest = begun(store, KEY)
+    ingest.note(b"{}")
+    empty = part_of(ingest, ledger, "empty", b"").seal(None)
+    assert empty.bytes == 0
+    part = part_of(ingest, ledger)
+    assert not ingest.noted
+    write(part, 0, 5000)
+    assert ingest.noted
+    part.discard()
+    assert not ingest.noted
+    ingest.settle()
+    report = store.scan()
+    assert report.parked == []
+    assert [(one.id, one.bytes) for one in report.debris] == [(ingest.id, 0)]
+
+
 def test_a_note_that_was_planted_is_not_read(store: Store, tmp_path: Path) -> None:
     elsewhere = tmp_path / "note"
     elsewhere.write_text('{"key": "m", "note": ""}')

@@ -187,7 +187,7 @@ class Ingest:
             self._here().remove(path, wrote=wrote)
 
     def note(self, record: bytes) -> None:
-        """Write down the caller's record (JSON, or any UTF-8), in place of an earlier one.
+        """Write down the caller's record in place of an earlier one.
 
         On stable storage when it returns.  From now on the arrival can be
         resumed, with what is here of its parts.  Raises NoSpace, IoError.
@@ -241,8 +241,8 @@ class Ingest:
 
     @property
     def noted(self) -> bool:
-        """Whether it can be parked."""
-        return self._noted
+        """Whether it can be parked, with anything to go on from: else it is only to be aborted."""
+        return self._noted and self._content is not None and self._content.blocks > 0
 
     @property
     def resumable(self) -> bool:
