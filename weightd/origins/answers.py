@@ -20,11 +20,16 @@ def read_json(body: bytes, marks_max: int) -> object:
     if sum(body.count(mark) for mark in _MARKS) > marks_max:
         raise ValueError("it says more than any list of files")
     try:
-        return json.loads(body)
+        return json.loads(body, object_hook=_as_it_is)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ValueError:
         raise ValueError("it is no JSON") from None
+
+
+def _as_it_is(found: dict[str, object]) -> dict[str, object]:
+    """A call for each object, in which other threads get their turn while a body is read."""
+    return found
 
 
 def is_length(value: object) -> bool:
