@@ -139,7 +139,7 @@ def job_for(holder: str) -> Job:
 
 
 async def test_nothing_stays_of_a_fetch_that_brought_nothing(root: Path, origin: Origin) -> None:
-    source = origin.listing("m", **{"a": b"", "b": bytes(BLOCK)})
+    source = origin.listing("m", a=b"", b=bytes(BLOCK))
     origin.refusals["/b"] = 404, {}
     async with running(root, 100 * BLOCK) as node:
         with pytest.raises(OriginFailed):
