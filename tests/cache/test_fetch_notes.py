@@ -31,6 +31,13 @@ def test_it_says_what_was_listed() -> None:
     assert decode_note(encoded()) == (SOURCE, LISTING)
 
 
+def test_it_is_hardly_longer_than_what_was_listed() -> None:
+    job = Job(Key("m"), (SOURCE,), None, None, created_at=0.0, order=0, asked_at=0.0)
+    files = tuple(RemoteFile(f"{i}" + "é" * 125, 0, "", None, None) for i in range(1000))
+    told = sum(len(file.path.encode()) for file in files)
+    assert len(encode_note(job, Listing(files, None))) < told + 1000 * 60
+
+
 @pytest.mark.parametrize("field", ["source", "revision", "files"])
 @pytest.mark.parametrize("value", [7, [1], {"a": 1}, True])
 def test_one_of_other_types_is_none(field: str, value: Any) -> None:

@@ -1,7 +1,7 @@
 """What an arrival that may be resumed says of itself, and how a start finds it.
 
-``incoming/<id>/.arrival.json`` names the key and keeps its owner's note.  An
-arrival without one that can be read is debris.
+``incoming/<id>/.arrival.json`` names the key, in a line of JSON, and keeps its
+owner's note, which is all the rest.  An arrival without one that can be read is debris.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Parked:
 
 def write(directory: int, key: Key, note: bytes) -> None:
     """Put the note in place of an earlier one, whole or not at all.  Raises OSError."""
-    data = json.dumps({"key": str(key), "note": note.decode()}, ensure_ascii=False).encode()
+    data = json.dumps({"key": str(key)}).encode() + b"\n" + note
     if len(data) > BYTES_MAX:
         raise ValueError(f"a note of {len(note)} bytes")
     with suppress(FileNotFoundError):
@@ -116,8 +116,9 @@ def _read(directory: int) -> tuple[Key, bytes] | None:
         data = b"" if size > BYTES_MAX else tree.read_whole(descriptor, size)
     finally:
         os.close(descriptor)
+    head, ended, note = data.partition(b"\n")
     try:
-        fields: Any = json.loads(data)
-        return Key.parse(fields["key"]), fields["note"].encode()
+        fields: Any = json.loads(head)
+        return (Key.parse(fields["key"]), note) if ended else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -85,7 +85,9 @@ def encode_note(job: Job, listing: Listing) -> bytes:
         "revision": listing.revision,
         "files": files,
     }
-    return json.dumps(fields).encode()
+    # As short as it can be: it may be of 10,000 files.
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def decode_note(note: bytes) -> tuple[str, Listing]:
