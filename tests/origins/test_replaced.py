@@ -105,6 +105,26 @@ def test_a_date_that_is_made_up_says_nothing_beside_an_etag(liar: Liar) -> None:
         origin.close()
 
 
+def test_what_is_told_later_is_held_to_as_well(liar: Liar) -> None:
+    """A server that tells less in its answer to a HEAD, or on one of several machines."""
+    told: dict[str, object] = {}
+    serving(liar, told)
+    origin = opened(liar, "/m.bin")
+    try:
+        (file,) = origin.list().files
+        told["Last-Modified"] = FIRST
+        assert read(origin, file, 0, 10) == CONTENT[:10]
+        told["ETag"] = 'W/"1"'
+        assert read(origin, file, 10, 20) == CONTENT[10:20]
+        told["Last-Modified"] = SECOND
+        assert read(origin, file, 10, 20) == CONTENT[10:20]
+        told["ETag"] = 'W/"2"'
+        with pytest.raises(OriginChanged):
+            read(origin, file, 20, 30)
+    finally:
+        origin.close()
+
+
 def test_what_is_listed_anew_may_be_another_one(liar: Liar) -> None:
     told: dict[str, object] = {"Last-Modified": FIRST}
     serving(liar, told)

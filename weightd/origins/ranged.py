@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from typing import Final
@@ -23,6 +23,7 @@ from weightd.origins.contract import RemoteFile, Stream
 from weightd.origins.speaking import speaking
 
 _CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
+_MARKS: Final = ("ETag", "Last-Modified")
 DATED: Final = "Last-Modified: "
 """How a validator begins that is a date, since the server gives no strong ETag."""
 
@@ -58,23 +59,26 @@ class FirstTold:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._told: dict[str, Message] = {}
+        self._told: dict[str, dict[str, str]] = {}
 
     def forget(self) -> None:
         """The files are listed anew."""
         with self._changing:
             self._told.clear()
 
-    def keep(self, location: str, headers: Message) -> Message:
-        """What was told first, which these headers are where nothing was before."""
+    def keep(self, location: str, headers: Message) -> Mapping[str, str]:
+        """Remember what was not told before; what was."""
+        told = {name: headers[name] for name in _MARKS if name in headers}
         with self._changing:
-            return self._told.setdefault(location, headers)
+            before = self._told.get(location, {})
+            self._told[location] = told | before
+        return before
 
     def must_be_one(self, source: str, file: RemoteFile, answer: Answer) -> None:
         """Raise OriginChanged where two reads of a file would not give parts of the same one."""
-        first = self.keep(file.location, answer.headers)
-        for name in ("ETag", "Last-Modified"):
-            before, now = first.get(name), answer.headers.get(name)
+        told = self.keep(file.location, answer.headers)
+        for name in _MARKS:
+            before, now = told.get(name), answer.headers.get(name)
             if before is None or now is None:
                 continue
             if before != now:
