@@ -84,6 +84,15 @@ def find(root: Root, arrival: str) -> Parked | None:
         return _parked(root, arrival, key, note, leaves, os.fstat(directory))
 
 
+def note_of(root: Root, parked: Parked) -> bytes:
+    """What its owner wrote down.  Raises OSError, also when it is not there any more."""
+    with tree.opened(parked.id, root.incoming) as directory:
+        told = _read(directory)
+    if told is None or told[0] != parked.key:
+        raise FileNotFoundError(None, f"{NAME} says nothing")
+    return told[1]
+
+
 def _parked(
     root: Root, arrival: str, key: Key, note: bytes, leaves: list[Leaf], status: os.stat_result
 ) -> Parked:

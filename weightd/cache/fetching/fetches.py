@@ -336,14 +336,31 @@ class Fetches:
     def _over(self, job: Job, _: asyncio.Task[None]) -> None:
         """The job runs no more; another may."""
         del self._running[job]
+        stored = self._context.partials.stored(job.key)
+        if stored is not None and self._jobs.live(job.key) is None:
+            self._context.partials.noted(stored, b"")
         job.changed.notify()
         self.start_next()
+
+    async def _recall(self, key: Key) -> None:
+        """Have the note of what is here of ``key`` at hand; without one it is given up."""
+        stored = self._context.partials.stored(key)
+        if stored is None or stored.note:
+            return
+        try:
+            note = await self._context.workers.disk(self._context.store.note_of, stored)
+        except IoError as error:
+            log.warning("what was fetched of %s cannot be gone on with: %s", key, error)
+            self._evictions.drop_partial(key)
+        else:
+            self._context.partials.noted(stored, note)
 
     async def _ended_with(self, job: Job) -> WeightdError | None:
         """Run the job; what it failed with.  Parked, it is queued again."""
         kind = parse_reference(job.source).kind
         counters = self._context.counters
         try:
+            await self._recall(job.key)
             result = await self._course.run(job)
         except WeightdError as error:
             kind = parse_reference(job.source).kind
