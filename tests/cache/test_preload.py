@@ -109,8 +109,9 @@ async def test_what_was_drained_is_gone_on_with_in_the_order_of_the_list(
         await until_asked(node, origin, "c")
         node.cache.drain()
         origin.flowing.set()
-        await soon(node.restart())
+        await node.close()
         origin.asked.clear()
+        await soon(node.open())
         await wished(node, wishes)
         assert asked_for(origin) == ["c", "a", "b"]
         assert node.resident() == ["a", "b", "c"]
