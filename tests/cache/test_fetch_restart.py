@@ -139,6 +139,9 @@ async def test_what_somebody_removed_begins_again(root: Path) -> None:
     async with running(root, 100 * BLOCK) as node:
         with http_origin() as origin:
             terms = await half_fails(node, origin)
+            async with asyncio.timeout(PATIENCE):
+                while node.cache.fetching.running:
+                    await asyncio.sleep(0)  # until its note is let go, too
             for place in (root / "incoming").iterdir():
                 shutil.rmtree(place)
             assert (await node.cache.fetch(KEY, terms)).record is not None

@@ -7,7 +7,6 @@ import copy
 import functools
 import itertools
 import logging
-import math
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 from weightd.cache.admission import Spares
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.fetching import resting
 from weightd.cache.fetching.course import Course
 from weightd.cache.fetching.job import Caller, Job, fingerprint_of
 from weightd.cache.fetching.shelf import Jobs
@@ -26,8 +26,6 @@ from weightd.errors import (
     Draining,
     FetchCancelled,
     IoError,
-    OriginFailed,
-    OriginTimeout,
     TooMany,
     WeightdError,
 )
@@ -44,9 +42,6 @@ WAITING_MAX: Final = 16
 
 ROOM_SECONDS: Final = 1.0
 """How much longer than its callers wait a job has, to say how it was refused."""
-
-BACKOFF_FIRST_SECONDS: Final = 2.0
-BACKOFF_MAX_SECONDS: Final = 300.0
 
 
 class Fetches:
@@ -139,8 +134,8 @@ class Fetches:
         if self._draining:
             raise Draining
         previous = self._jobs.last(key)
-        if (resting := self._resting(key, terms)) is not None:
-            raise resting
+        if previous is not None:
+            resting.must_be_over(previous, terms, self._context.clock.now())
         options = self._context.options
         if self._jobs.queued >= options.fetches_queued:
             raise TooMany(what="fetches waiting their turn", limit=options.fetches_queued)
@@ -156,25 +151,10 @@ class Fetches:
             uid=terms.uid,
             asked_at=asyncio.get_running_loop().time(),
         )
-        if previous is not None and _same_wish(previous, terms):
+        if previous is not None and resting.is_same_wish(previous, terms):
             job.attempts = previous.attempts
         self._jobs.add(job)
         return job
-
-    def _resting(self, key: Key, terms: FetchTerms) -> WeightdError | None:
-        """Why the origin is not asked the same again yet, None when it may be."""
-        previous = self._jobs.last(key)
-        if previous is None or previous.error is None:
-            return None
-        if not _same_wish(previous, terms):
-            return None
-        left = (previous.retry_at or 0.0) - self._context.clock.now()
-        if left <= 0:
-            return None
-        error = copy.copy(previous.error)
-        if isinstance(error, OriginFailed | OriginTimeout | DigestMismatch) and error.retryable:
-            error.retry_after = math.ceil(left)
-        return error
 
     async def outcome(self, job: Job, caller: Caller) -> None:
         """Wait as long as the caller does; the job may not have ended then.
@@ -398,21 +378,11 @@ class Fetches:
             job.enter("cancelled")
             self._tell("fetch-cancelled", job)
         else:
-            self._rest(job, error, now)
+            resting.begin(job, error, now)
             job.enter("failed")
             self._tell("fetch-failed", job)
         job.changed.notify()
         await self._jobs.ended(job)
-
-    def _rest(self, job: Job, error: WeightdError, now: float) -> None:
-        """After what the origin did, let it be for a while: longer each time."""
-        if not isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
-            return
-        job.attempts += 1
-        pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (job.attempts - 1))
-        pause = max(pause, error.retry_after or 0.0)
-        job.retry_at = now + pause
-        error.retry_after = math.ceil(pause) if error.retryable else None
 
     def _tell(self, type: str, job: Job) -> None:
         self._context.events.tell(
@@ -422,12 +392,6 @@ class Fetches:
             source=parse_reference(job.source).text,
             code=None if job.error is None else job.error.code,
         )
-
-
-def _same_wish(job: Job, terms: FetchTerms) -> bool:
-    """Whether the same is asked of the same, by the same name."""
-    wished = fingerprint_of(terms.sources), terms.credential, terms.digest
-    return (job.fingerprint, job.credential, job.digest) == wished
 
 
 def _must_agree(job: Job, terms: FetchTerms) -> None:
