@@ -22,6 +22,9 @@ FILE_DEPTH_MAX: Final = 32
 FILES_MAX: Final = 10_000
 """Several times what the largest published models have; each costs a descriptor to evict."""
 
+OWN_HOLDERS: Final = "weightd:"
+"""How the holders begin in whose name weightd itself pins."""
+
 # ``\Z`` and fullmatch, never ``$``: a trailing newline is not part of a name.
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _HOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}", re.ASCII)
@@ -189,6 +192,19 @@ def parse_holder(text: str) -> str:
             reason=(
                 f"{text!r} is not a letter or digit followed by at most 127 letters, digits, "
                 "'.', '_', ':', '@' or '-'"
+            ),
+        )
+    return text
+
+
+def parse_callers_holder(text: str) -> str:
+    """Check the name that a caller gives a holder.  Raises InvalidRequest, also for our own."""
+    if parse_holder(text).startswith(OWN_HOLDERS):
+        raise InvalidRequest(
+            what="holder",
+            reason=(
+                f"{text!r} begins with {OWN_HOLDERS}, as only the pins do that weightd takes and "
+                "lets go by itself: what the settings preload is pinned as long as they say"
             ),
         )
     return text

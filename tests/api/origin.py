@@ -22,13 +22,15 @@ class Origin:
     """What it serves, by path, and what it does instead.
 
     ``refusals`` are a status and headers by path; ``asked`` is every request's
-    method and path; no body goes out while ``flowing`` is not set.
+    method and path, ``shown`` every credential that came along; no body goes
+    out while ``flowing`` is not set.
     """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     refusals: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
     flowing: threading.Event = field(default_factory=threading.Event)
 
     def listing(self, name: str, **files: bytes) -> str:
@@ -65,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin = cast(Any, self.server).origin
         path = self.path.partition("?")[0]
         origin.asked.append((self.command, path))
+        origin.shown += self.headers.get_all("Authorization", [])
         status, headers = origin.refusals.get(path, (200, {}))
         body = origin.files.get(path)
         if status == 200 and body is None:

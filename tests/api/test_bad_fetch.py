@@ -50,6 +50,7 @@ async def nothing_begins(served: Served) -> AsyncIterator[None]:
         ({"digest": "abc"}, {"digest"}),
         ({"holder": "a b"}, {"holder"}),
         ({"holder": ""}, {"holder"}),
+        ({"holder": "weightd:preload"}, {"holder"}),
         ({"holder": "h", "ttl": 0}, {"ttl"}),
         ({"holder": "h", "ttl": -1}, {"ttl"}),
         ({"holder": "h", "ttl": True}, {"ttl"}),

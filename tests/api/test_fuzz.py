@@ -12,7 +12,7 @@ from tests.api.serving import answering, serving
 from weightd.cache import Options
 from weightd.origins.contract import Trust
 
-EXAMPLES = 8
+EXAMPLES = 5
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
 
 # A stream of events ends only with the daemon.

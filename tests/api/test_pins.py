@@ -54,6 +54,19 @@ async def test_unpin(served: Served) -> None:
     assert (await served.client.get("/v1/pins")).json()["pins"] == []
 
 
+async def test_what_weightd_pins_itself_is_no_callers_to_pin_or_let_go(served: Served) -> None:
+    await served.put("m", 10)
+    for method in ("PUT", "DELETE"):
+        for holder in ("weightd:preload", "weightd%3Apreload", "weightd:"):
+            answer = await served.client.request(method, f"/v1/pins/{holder}/m")
+            document = problem(answer)
+            assert (answer.status_code, document["code"]) == (400, "invalid-request")
+            assert document["what"] == "holder"
+            assert "begins with weightd:" in document["detail"]
+    for holder in ("weightd", "weightd-1:preload", "my.weightd:1"):
+        assert (await served.client.put(f"/v1/pins/{holder}/m")).status_code == 201
+
+
 async def test_text_plain_answers_the_path_to_map(served: Served) -> None:
     record = (await served.put("m", 10)).json()
     answer = await served.client.put("/v1/pins/h/m", headers={"Accept": "text/plain"})

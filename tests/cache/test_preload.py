@@ -15,7 +15,7 @@ from tests.cache.fetch_stories import FIRST, NEXT, a_partial, source_of
 from tests.cache.fetch_stories import KEY as MODEL
 from tests.cache.node import BLOCK, STILL, Node, running, soon
 from weightd.cache import FetchTerms, Wish
-from weightd.cache.fetching.preload import AGAIN_SECONDS, HOLDER
+from weightd.cache.fetching.preload import AGAIN_SECONDS, HOLDER, IDLE_SECONDS
 from weightd.errors import Blocked, FetchCancelled
 from weightd.model import Key
 
@@ -109,8 +109,9 @@ async def test_what_was_drained_is_gone_on_with_in_the_order_of_the_list(
         await until_asked(node, origin, "c")
         node.cache.drain()
         origin.flowing.set()
-        await soon(node.restart())
+        await node.close()
         origin.asked.clear()
+        await soon(node.open())
         await wished(node, wishes)
         assert asked_for(origin) == ["c", "a", "b"]
         assert node.resident() == ["a", "b", "c"]
@@ -291,3 +292,15 @@ async def test_from_elsewhere_it_begins_anew(root: Path, origin: Origin) -> None
         assert (job.state, before.state) == ("done", "cancelled")
         assert isinstance(before.error, FetchCancelled)
         assert job.sources == (source,)
+
+
+async def test_it_costs_nobody_what_he_uses(root: Path, origin: Origin) -> None:
+    """Who had it would have it fetched again, and the two would take turns."""
+    async with running(root, 10 * BLOCK) as node:
+        await node.put("x", 8 * BLOCK)
+        await wished(node, [wish(origin, A, 4)])
+        assert node.resident() == ["x"]
+        assert asked_for(origin) == []
+        node.clock.advance(IDLE_SECONDS + 1.0)
+        await tidied(node)
+        assert node.resident() == ["a"]

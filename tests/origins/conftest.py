@@ -17,6 +17,7 @@ from tests.origins.servers.hub import Hub, running_hub
 from tests.origins.servers.nginx import Nginx, running_nginx
 from tests.origins.servers.seaweed import ACCESS_KEY, SECRET_KEY, Seaweed
 from weightd.origins import Trust
+from weightd.origins.contract import CredentialFile
 
 __all__ = ["authority", "azurite", "seaweed"]
 
@@ -129,7 +130,7 @@ def s3_place(seaweed: Seaweed, name: str, tmp_path: Path) -> Place:
         f"aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n"
         f"endpoint = {seaweed.url}\nregion = us-east-1\n"
     )
-    trust = Trust(credentials=(("store", str(secret)),))
+    trust = Trust(credentials=(CredentialFile("store", str(secret)),))
     put = functools.partial(_put_object, seaweed, "models", name)
     return Place(put, f"s3://models/{name}", trust, "store")
 
@@ -142,7 +143,7 @@ def gs_place(seaweed: Seaweed, name: str, tmp_path: Path) -> Place:
         "client_email": "", "private_key": "", "private_key_id": "",
     }  # fmt: skip
     secret.write_text(json.dumps(told))
-    trust = Trust(credentials=(("store", str(secret)),))
+    trust = Trust(credentials=(CredentialFile("store", str(secret)),))
     put = functools.partial(_put_object, seaweed, "public", name)
     return Place(put, f"gs://public/{name}", trust, "store")
 
@@ -166,4 +167,9 @@ def az_place(azurite: Azurite, name: str, tmp_path: Path) -> Place:
         else:
             azurite.put(f"{name}/{path}", content)
 
-    return Place(put, f"az://models/{name}", Trust(credentials=(("store", str(secret)),)), "store")
+    return Place(
+        put,
+        f"az://models/{name}",
+        Trust(credentials=(CredentialFile("store", str(secret)),)),
+        "store",
+    )

@@ -12,6 +12,7 @@ from tests.origins.servers.hub import Hub
 from tests.origins.test_contract import read
 from weightd.errors import InvalidRequest, OriginChanged, OriginFailed
 from weightd.origins import Listing, Patience, Trust, open_origin, parse_reference
+from weightd.origins.contract import CredentialFile
 
 PATIENCE: Final = Patience(10.0, 20.0)
 
@@ -273,7 +274,7 @@ def _by_home(monkeypatch: pytest.MonkeyPatch, base: Path) -> Trust:
 def _by_name(monkeypatch: pytest.MonkeyPatch, base: Path) -> Trust:
     monkeypatch.setenv("HF_TOKEN", "hf_another")
     (base / "t").write_text(TOKEN)
-    return Trust(credentials=(("hub", str(base / "t")),))
+    return Trust(credentials=(CredentialFile("hub", str(base / "t")),))
 
 
 @pytest.mark.parametrize("way", [_by_variable, _by_path, _by_home, _by_name])

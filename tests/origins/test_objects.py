@@ -14,6 +14,7 @@ from tests.origins.servers.seaweed import ACCESS_KEY, SECRET_KEY, Seaweed
 from tests.origins.test_contract import read
 from weightd.errors import InvalidRequest, OriginFailed
 from weightd.origins import Origin, Patience, Trust, open_origin, parse_reference
+from weightd.origins.contract import CredentialFile
 
 pytestmark = pytest.mark.needs("obstore")
 
@@ -48,7 +49,7 @@ def refused(origin: Origin) -> OriginFailed:
 
 def named(base: Path, text: str) -> Trust:
     (base / "secret").write_text(text)
-    return Trust(credentials=(("store", str(base / "secret")),))
+    return Trust(credentials=(CredentialFile("store", str(base / "secret")),))
 
 
 # -- Credentials -----------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tests.origins.servers.nginx import Nginx
 from tests.origins.test_contract import read
 from weightd.errors import Forbidden, OriginFailed
 from weightd.origins import Origin, Patience, Trust, open_origin, parse_reference
+from weightd.origins.addresses import address_refusal
+from weightd.origins.contract import CredentialFile
 
 CONTENT: Final = b"weights"
 TOKEN: Final = "token-that-nobody-else-may-see"
@@ -39,7 +41,7 @@ def other() -> Iterator[Liar]:
 def trust(tmp_path: Path) -> Trust:
     secret = tmp_path / "secret"
     secret.write_text(f"{TOKEN}\n")
-    return Trust(credentials=(("mine", str(secret)),))
+    return Trust(credentials=(CredentialFile("mine", str(secret)),))
 
 
 def content(request: Request, peer: socket.socket) -> bool:
@@ -122,6 +124,15 @@ METADATA: Final = [
     "http://[::ffff:169.254.169.254]/",
     "http://[::ffff:a9fe:a9fe]/",
     "http://[64:ff9b::a9fe:a9fe]/",
+    "http://[64:ff9b:1:a9fe:a9:fe00::]/",
+    "http://[64:ff9b:1:ffa9:fe:a9fe::]/",
+    "http://[64:ff9b:1:ffff:a9:fea9:fe00:0]/",
+    "http://[64:ff9b:1::a9fe:a9fe]/",
+    "http://[64:ff9b:1::6464:64c8]/",
+    "http://[::ffff:0:169.254.169.254]/",
+    "http://[2001::a9fe:a9fe:0:0:0:0]/",
+    "http://[2001:0:0:0:0:0:5601:5601]/",
+    "http://[fd00:42::42]/",
     "http://100.100.100.200/",
     "http://168.63.129.16/",
     "http://2852039166/",
@@ -147,6 +158,15 @@ def test_a_metadata_service_is_no_source(trust: Trust, location: str) -> None:
         open_origin(
             parse_reference(location.replace("%25", "%") + "x"), trust=trust, patience=PATIENCE
         )
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["64:ff9b:1::c000:201", "64:ff9b:1:c000:2:100::", "2001:0:c000:201::3fff:fdfe",
+     "::ffff:0:192.0.2.1", "fd00:42::43", "2001:db8::a9fe:a9fe"],
+)  # fmt: skip
+def test_other_addresses_of_these_kinds_are_sources(host: str) -> None:
+    assert address_refusal(host) is None
 
 
 def test_a_name_is_refused_for_what_it_resolves_to(
@@ -254,7 +274,7 @@ def test_a_credential_is_a_token_or_a_header(
 ) -> None:
     liar.answer = content
     (tmp_path / "c").write_text(secret)
-    trust = Trust(credentials=(("c", str(tmp_path / "c")),))
+    trust = Trust(credentials=(CredentialFile("c", str(tmp_path / "c")),))
     assert fetched(opened(liar, trust, "c")) == CONTENT
     assert liar.asked[0].headers[header] == value
 
@@ -262,7 +282,12 @@ def test_a_credential_is_a_token_or_a_header(
 @pytest.mark.parametrize("secret", ["a\r\nX: y", "", "tökén", "a\x00b"])
 def test_a_credential_that_is_none(liar: Liar, tmp_path: Path, secret: str) -> None:
     (tmp_path / "c").write_bytes(secret.encode())
-    trust = Trust(credentials=(("c", str(tmp_path / "c")), ("d", str(tmp_path / "absent"))))
+    trust = Trust(
+        credentials=(
+            CredentialFile("c", str(tmp_path / "c")),
+            CredentialFile("d", str(tmp_path / "absent")),
+        )
+    )
     for name in ("c", "d"):
         with pytest.raises(OriginFailed, match="credential") as raised:
             opened(liar, trust, name)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from weightd.origins.contract import CredentialFile
 from weightd.settings import (
     Listen,
     SettingsError,
@@ -232,8 +233,28 @@ def test_lists_and_tables_of_the_file(config: Path) -> None:
     settings = load({}, config).settings
     assert settings.allow_origins == ("hf://org/", "s3://bucket/")
     assert settings.import_roots == (Path("/mnt/a"), Path("/mnt/b"))
-    assert settings.credentials == (("hub", Path("/etc/weightd/hub.token")),)
+    assert settings.credentials == (CredentialFile("hub", "/etc/weightd/hub.token"),)
     assert settings.fetch_bandwidth == 1000
+
+
+def test_a_credential_may_say_what_it_is_for(config: Path, tmp_path: Path) -> None:
+    config.write_text(
+        '[credentials]\nhub = {file = "/a", for = ["hf://org/", "https://weights.example/"]}\n'
+        'store = {file = "/b", for = "s3://bucket/"}\nany = {file = "/c"}\nplain = "/d"\n'
+    )
+    loaded = load({"root": str(tmp_path / "c")}, config)
+    assert loaded.settings.credentials == (
+        CredentialFile("hub", "/a", ("hf://org/", "https://weights.example/")),
+        CredentialFile("store", "/b", ("s3://bucket/",)),
+        CredentialFile("any", "/c"),
+        CredentialFile("plain", "/d"),
+    )
+    lines = describe(loaded, resolve_budget(loaded.settings)).splitlines()
+    (said,) = (line.split(None, 1)[1] for line in lines if line.startswith("credentials"))
+    assert said == (
+        "hub=/a (for hf://org/ https://weights.example/), store=/b (for s3://bucket/), any=/c, "
+        f"plain=/d  ({config})"
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,6 +268,16 @@ def test_lists_and_tables_of_the_file(config: Path) -> None:
         ('credentials = "hub"', "'hub=' is not a name and an absolute path"),
         ('credentials = "hub=/a,hub=/b"', "a name is there twice"),
         ('credentials = {"h b" = "/a"}', "'h b=/a' is not a name"),
+        ('credentials = {"h b" = {file = "/a"}}', "'h b=/a' is not a name"),
+        ("credentials = {hub = {file = 7}}", "'hub=7' is not a name and an absolute path"),
+        ('credentials = {hub = {for = "hf://org/"}}', 'its table is {file = "/etc/'),
+        ('credentials = {hub = {file = "/a", four = "hf://o/"}}', 'its table is {file = "/etc/'),
+        ('credentials = {hub = {file = "/a", for = []}}', "leave it out to show it to any"),
+        ('credentials = {hub = {file = "/a", for = 7}}', "hub: for is 7"),
+        ('credentials = {hub = {file = "/a", for = [7]}}', "hub: for has 7"),
+        ('credentials = {hub = {file = "/a", for = "org/"}}', "'org/' begins with none of hf://"),
+        ('credentials = {hub = {file = "/a", for = "https://"}}', "'https://' names no whole host"),
+        ('credentials = {hub = {file = "/a", for = "http://w*"}}', "'http://w*' names no whole"),
         ("fetch_bandwidth = 0", "lets nothing arrive"),
         ("fetch_concurrency = 17", "17 is not a number from 1 to 16"),
     ],

@@ -42,6 +42,31 @@ def test_tables_are_read_in_their_order(config: Path) -> None:
     )
 
 
+def test_a_table_may_name_a_credential_and_insist_on_content(config: Path) -> None:
+    digest = "ab" * 32
+    config.write_text(
+        f'credentials = {{hub = {{file = "/a", for = "hf://org/"}}}}\n'
+        f'[[preload]]\nkey = "m"\nsource = ["https://mirror.example/m.bin", "hf://org/m"]\n'
+        f'credential = "hub"\ndigest = "{digest.upper()}"\n'
+    )
+    (preload,) = load({}, config).settings.preload
+    assert (preload.credential, preload.digest) == ("hub", digest)
+    assert str(preload) == (
+        f"m from https://mirror.example/m.bin, hf://org/m (with credential hub, of digest {digest})"
+    )
+
+
+def test_a_credential_that_is_wrong_itself_is_one_problem(config: Path) -> None:
+    config.write_text(
+        'credentials = {hub = "a"}\n[[preload]]\nkey = "m"\nsource = "hf://org/m"\n'
+        'credential = "hub"\n'
+    )
+    with pytest.raises(SettingsError) as refused:
+        load({}, config)
+    (problem,) = refused.value.problems
+    assert problem.startswith(f"credentials ({config}): ")
+
+
 @pytest.mark.parametrize(
     ("table", "named"),
     [
@@ -54,11 +79,23 @@ def test_tables_are_read_in_their_order(config: Path) -> None:
         ('key = "m"\nsource = "hf://org/m"\nkeep = "long"', "keep: 'long' is neither 'forever'"),
         ('key = "m"\nsource = "hf://org/m"\nkeep = true', "keep: True is neither 'forever'"),
         ('key = "m"\nsource = "hf://org/m"\nkept = 1', "did you mean keep?"),
+        (
+            'key = "m"\nsource = "hf://org/m"\ncredential = "hut"',
+            "table 1: credential: there is no 'hut' in the settings; there is hub",
+        ),
+        (
+            'key = "m"\nsource = "hf://organ/m"\ncredential = "hub"',
+            "table 1: credential: 'hub' is for none of these sources, but for hf://org/",
+        ),
+        ('key = "m"\nsource = "hf://org/m"\ncredential = 7', "credential: 7 is no name"),
+        ('key = "m"\nsource = "hf://org/m"\ndigest = "ab"', "'ab' is not 64 hexadecimal digits"),
+        ('key = "m"\nsource = "hf://org/m"\ndigest = 7', "digest: 7 is not 64 hexadecimal digits"),
         ('key = "m"\nsource = "hf://org/m"\n[[preload]]\nkey = "m"\nsource = "hf://o/m"', "twice"),
     ],
 )
 def test_what_is_wrong_is_named(table: str, named: str, config: Path) -> None:
-    config.write_text(f"[[preload]]\n{table}\n")
+    credentials = 'credentials = {hub = {file = "/a", for = "hf://org/"}}'
+    config.write_text(f"{credentials}\n[[preload]]\n{table}\n")
     with pytest.raises(SettingsError) as refused:
         load({}, config)
     (problem,) = refused.value.problems

@@ -21,7 +21,7 @@ from tests.store.support import Claims, Ledger, du, manifest_of, names_in, put, 
 from tests.system.tiers import THOROUGH
 from weightd.errors import DigestMismatch, IoError
 from weightd.model import FileEntry, Key, Manifest
-from weightd.store import Ingest, NoSpace, Parked, Part, Store
+from weightd.store import Ingest, NoSpace, Parked, Part, StillThere, Store
 
 KEY = Key("m")
 CONTENTS = {"a/w": random.Random(1).randbytes(30_000), "x": b"y" * 9_000, "empty": b""}
@@ -143,7 +143,7 @@ def test_a_disk_that_fails_at_any_call(
             disk.errors = fault(number)
             try:
                 live(store, source, begun)
-            except (IoError, NoSpace):
+            except (IoError, NoSpace, StillThere):
                 for ingest in begun:
                     leave(ingest, give_up)
             passed = disk.calls < number

@@ -23,6 +23,8 @@ from weightd.store.unlink import SLICE
 
 KEY = Key.parse("org/m@r1")
 CONTENT = os.urandom(3 << 20) + b"tail"
+TWO = b'{"two":\n"\xc3\xa9"}\xff\n'
+"""A note; it means nothing to the store."""
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -102,7 +104,7 @@ def test_what_is_parked_is_gone_on_with(root: Path) -> None:
     with Store.open(root) as store:
         ingest = begun(store, KEY)
         ingest.note(b'{"one": 1}')
-        ingest.note(b'{"two": 2}')
+        ingest.note(TWO)
         whole = complete(part_of(ingest, ledger, "whole", b"123"), b"123")
         part = part_of(ingest, ledger)
         write(part, 0, 5000)
@@ -112,7 +114,7 @@ def test_what_is_parked_is_gone_on_with(root: Path) -> None:
         assert ingest.abort() is None
     assert (parked.key, parked.note, parked.paths) == (
         KEY,
-        b'{"two": 2}',
+        TWO,
         frozenset({"a/w", "whole"}),
     )
     assert parked.bytes == ledger.written == du(root / "incoming" / parked.id / "m")
@@ -350,7 +352,9 @@ def test_one_arrival_is_kept_for_a_key_and_the_last_one(root: Path) -> None:
         assert store.unlink(debris, Claims()) == 0
 
 
-@pytest.mark.parametrize("note", ["", "[]", "{}", '{"key": 1}', '{"key": "../x", "note": ""}', "["])
+@pytest.mark.parametrize(
+    "note", ["", "[]\n", "{}\n", '{"key": 1}\n', '{"key": "../x"}\n', '{"key": "org/m@r1"}', "[\n"]
+)
 def test_an_arrival_whose_note_says_nothing_is_debris(store: Store, note: str) -> None:
     ledger = Ledger()
     ingest = begun(store, KEY)
@@ -367,9 +371,29 @@ def test_an_arrival_whose_note_says_nothing_is_debris(store: Store, note: str) -
     assert freed.total == parked.bytes
 
 
+def test_an_arrival_of_which_nothing_is_here_is_debris(store: Store) -> None:
+    """Names and a note alone would be kept by nobody's account."""
+    ledger = Ledger()
+    ingest = begun(store, KEY)
+    ingest.note(b"{}")
+    empty = part_of(ingest, ledger, "empty", b"").seal(None)
+    assert empty.bytes == 0
+    part = part_of(ingest, ledger)
+    noted = [ingest.noted]
+    write(part, 0, 5000)
+    noted.append(ingest.noted)
+    part.discard()
+    noted.append(ingest.noted)
+    assert noted == [False, True, False]
+    ingest.settle()
+    report = store.scan()
+    assert report.parked == []
+    assert [(one.id, one.bytes) for one in report.debris] == [(ingest.id, 0)]
+
+
 def test_a_note_that_was_planted_is_not_read(store: Store, tmp_path: Path) -> None:
     elsewhere = tmp_path / "note"
-    elsewhere.write_text('{"key": "m", "note": ""}')
+    elsewhere.write_text('{"key": "m"}\n')
     for plant in ("link", "fifo"):
         ingest = begun(store, KEY)
         ingest.settle()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import random
 import stat
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +98,7 @@ def weights_on_disk(root: Path) -> dict[int, tuple[int, int]]:
     """
     found = {}
     for area in ("incoming", "models", "doomed"):
-        for path in (root / area).glob("*/**/*"):
+        for path in _files_below(root / area):
             if path.name in _OVERHEAD and len(path.relative_to(root / area).parts) == 2:
                 continue
             try:
@@ -106,6 +108,13 @@ def weights_on_disk(root: Path) -> dict[int, tuple[int, int]]:
             if stat.S_ISREG(status.st_mode):
                 found[status.st_ino] = (round_up(status.st_size, BLOCK), status.st_blocks * 512)
     return found
+
+
+def _files_below(area: Path) -> Iterator[Path]:
+    """What is in the directories of an area; one that vanishes meanwhile is passed over."""
+    for directory, _, names in os.walk(area):
+        if directory != str(area):
+            yield from (Path(directory, name) for name in names)
 
 
 def blocks_of(root: Path) -> int:

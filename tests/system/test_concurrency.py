@@ -16,8 +16,8 @@ from tests.system.models import weights_on_disk
 
 CLIENTS: Final = 16
 CAPACITY: Final = 4_000_000
-SAMPLES: Final = 60
-CALLS: Final = 2_000
+SAMPLES: Final = 40
+CALLS: Final = 1_200
 """Samples and calls end the load, whichever takes longer; `PAUSE` bounds both."""
 
 PAUSE: Final = 0.05

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from weightd.api.faults import InvalidRequests, UnsupportedMediaType
 from weightd.errors import IncompleteBody, InvalidRequest, Stalled
-from weightd.model import Digest, Key, parse_holder
+from weightd.model import Digest, Key, parse_callers_holder
 from weightd.wire import requests as wire
 
 JSON_BYTES_MAX: Final = 64 * 1024
@@ -47,7 +47,7 @@ def key_in_path(request: Request) -> Key:
 
 def holder_in_path(request: Request) -> str:
     """The holder that the path names.  Raises InvalidRequest."""
-    return parse_holder(path_text(request, "holder"))
+    return parse_callers_holder(path_text(request, "holder"))
 
 
 def key_given(text: str | None) -> Key | None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
@@ -22,18 +22,22 @@ LOOK_SECONDS: Final = 0.5
 """How often the filesystem is asked for what nobody announces: others that free or take space."""
 
 
+Spares: TypeAlias = Callable[[Generation], bool]
+"""Says of a victim whether it is wanted more than what would evict it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """What an arrival needs of the books: ``size`` bytes of blocks in all.
 
     The generations in ``links`` are kept meanwhile, the bytes of ``resuming``
-    are here already.  It is not worth evicting what ``spare`` names.
+    are here already.  It is not worth evicting what ``spares`` says is wanted more.
     """
 
     size: int
     links: tuple[GenerationId, ...] = ()
     resuming: Parked | None = None
-    spare: frozenset[Key] = frozenset()
+    spares: Spares | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +297,8 @@ class Admission:
     def _promise(self, want: Want, room: Room) -> Reservation:
         """Book what is wanted; partials that stand in the way go, but not before any victims."""
         need = want.need()
-        if need.spare:
-            self._must_spare(want.key, need, room)
+        if need.spares is not None:
+            self._must_spare(want.key, need, need.spares, room)
         reservation = self._context.ledger.reserve(
             want.key, need.size, room, need.links, resuming=need.resuming
         )
@@ -309,10 +313,10 @@ class Admission:
     def _victims(self, key: Key, need: Need, room: Room) -> list[Generation]:
         return self._context.ledger.plan(key, need.size, room, need.links, need.resuming)
 
-    def _must_spare(self, key: Key, need: Need, room: Room) -> None:
+    def _must_spare(self, key: Key, need: Need, spares: Spares, room: Room) -> None:
         """Raise Blocked when it would cost what is wanted more."""
         victims = self._victims(key, need, room)
-        spared = next((one.id.key for one in victims if one.id.key in need.spare), None)
+        spared = next((one.id.key for one in victims if spares(one)), None)
         if spared is None:
             return
         usage = self._context.ledger.usage()
@@ -323,5 +327,5 @@ class Admission:
             evictable=usage.evictable,
             pinned=usage.pinned,
             arriving=usage.reserved,
-            hint=f"It would evict {spared}, which is to be here rather.",
+            hint=f"It would evict {spared}, which is wanted more.",
         )

@@ -23,7 +23,9 @@ def cache_options(settings: Settings) -> Options:
 
 def wishes(settings: Settings) -> tuple[Wish, ...]:
     """What is to be here, in order."""
-    return tuple(Wish(one.key, one.sources, one.keep) for one in settings.preload)
+    return tuple(
+        Wish(one.key, one.sources, one.keep, one.credential, one.digest) for one in settings.preload
+    )
 
 
 def _trust(settings: Settings) -> Trust:
@@ -31,5 +33,5 @@ def _trust(settings: Settings) -> Trust:
         allowed=settings.allow_origins or (),
         import_roots=tuple(map(str, settings.import_roots)),
         ca_file=None if settings.ca_file is None else str(settings.ca_file),
-        credentials=tuple((name, str(file)) for name, file in settings.credentials),
+        credentials=settings.credentials,
     )

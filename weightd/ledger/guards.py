@@ -115,7 +115,8 @@ def use_of(generation: Generation) -> str:
     """What keeps a generation that nobody pins, in words."""
     if generation.readers:
         return (
-            "its content is being read through weightd, or the end of a pin is being written down"
+            "its content is being read through weightd, or it is kept for a preload, or the end "
+            "of a pin is being written down"
         )
     if generation.links:
         return "an arrival shares files with it"

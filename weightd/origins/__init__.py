@@ -5,7 +5,7 @@ ledger or the event loop; one contract (`weightd.origins.contract`), which one
 suite of tests holds every one of them to.
 """
 
-from weightd.origins.allowing import check_allowed
+from weightd.origins.allowing import check_allowed, check_credential
 from weightd.origins.contract import Listing, Origin, Patience, RemoteFile, Stream, Trust
 from weightd.origins.opening import open_origin
 from weightd.origins.reference import Reference, parse_reference
@@ -19,6 +19,7 @@ __all__ = [
     "Stream",
     "Trust",
     "check_allowed",
+    "check_credential",
     "open_origin",
     "parse_reference",
 ]

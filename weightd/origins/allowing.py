@@ -1,4 +1,4 @@
-"""Which references the operator lets anybody fetch from."""
+"""Which references the operator lets anybody fetch from, and which of them see a credential."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from weightd.errors import Forbidden, OriginFailed
+from weightd.errors import ADMIN_SOCKET, Forbidden, InvalidRequest, OriginFailed
 from weightd.origins.addresses import refusal
-from weightd.origins.contract import Trust
+from weightd.origins.contract import CredentialFile, Trust
+from weightd.origins.credentials import unknown_credential
 from weightd.origins.reference import Reference
 
 _OPERATOR: Final = "whoever runs this node"
@@ -28,6 +29,35 @@ def check_allowed(reference: Reference, trust: Trust) -> None:
             raise Forbidden(f"{reference} is not fetched from, since {reason}", _OPERATOR)
     if reference.kind == "file" and not below_any(reference.path, trust.import_roots):
         raise Forbidden(f"{reference} is not below any of import_roots", _OPERATOR)
+
+
+def check_credential(
+    name: str, references: Sequence[Reference], trust: Trust, *, anybody: bool = False
+) -> None:
+    """Raise what keeps a credential from being named for these sources.
+
+    ``anybody`` is for a door where anybody may ask: there Forbidden is raised
+    for one that would be shown to any source, and nothing of the others is
+    told.  Raises InvalidRequest for a name that there is not, and for one that
+    is for none of the sources.
+    """
+    credential = trust.credential(name)
+    if credential is None:
+        raise unknown_credential(name, None if anybody else trust.credentials)
+    if anybody and not credential.sources:
+        reason = f"credential {name!r} is not for everybody, since the settings do not say for what"
+        raise Forbidden(reason, ADMIN_SOCKET)
+    if not any(is_shown(credential, reference) for reference in references):
+        words = f"{name!r} is for none of these sources"
+        if not anybody:
+            words += f", but for {', '.join(credential.sources)}"
+        raise InvalidRequest(what="credential", reason=words)
+
+
+def is_shown(credential: CredentialFile, reference: Reference) -> bool:
+    """Whether a source may see a credential that was named for it and perhaps others."""
+    sources = credential.sources
+    return not sources or any(begins_with(reference.text, one) for one in sources)
 
 
 def check_endpoint(reference: Reference, url: str) -> None:

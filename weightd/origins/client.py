@@ -15,7 +15,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from typing import Final, cast
@@ -23,11 +23,15 @@ from urllib.parse import SplitResult, urlsplit
 
 from weightd import __version__
 from weightd.errors import OriginFailed, OriginTimeout
-from weightd.origins.contract import Patience
+from weightd.origins.answers import LENGTH_MAX
+from weightd.origins.contract import Listing, Patience
 from weightd.origins.speaking import (
     Refused,
     hushed,
+    hushing,
     refused,
+    repeats,
+    secrets_of,
     speaking,
     words_of_xml,
 )
@@ -74,6 +78,7 @@ class HttpClient:
         self.source = source
         self.patience = patience
         self.credential = credential
+        self._secrets = () if credential is None else secrets_of(credential.header[1])
         self._ca_file = ca_file
         self._changing = threading.Lock()
         self._tls: ssl.SSLContext | None = None
@@ -82,13 +87,21 @@ class HttpClient:
         self._waits: list[Callable[[], None]] = []
         self._closed = False
 
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What a server was sent and may repeat."""
-        if self.credential is None:
-            return ()
-        value = self.credential.header[1]
-        return value, value.rpartition(" ")[2]
+    def hushing(self) -> AbstractContextManager[None]:
+        """What a server was sent and repeats is in no error that leaves the block."""
+        return hushing(self._secrets)
+
+    def hushed(self, words: str) -> str:
+        """A server's words without what it was sent, and without queries."""
+        return hushed(words, self._secrets)
+
+    def must_not_repeat(self, listing: Listing) -> Listing:
+        """The listing.  Raises OriginFailed where the credential is in what would be kept of it."""
+        for file in listing.files:
+            if repeats(f"{file.path}\n{file.validator}", self._secrets):
+                words = "its listing cannot be used: it repeats the credential"
+                raise OriginFailed(self.source, words, retryable=False)
+        return listing
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Ask for a body.  The answer must be closed."""
@@ -174,6 +187,7 @@ class HttpClient:
             wire.expect_head()
             connection.endheaders()
             response.begin()
+            _must_be_a_length(response.headers)
             wire.expect_body()
         except BaseException:
             response.close()
@@ -266,6 +280,13 @@ class HttpClient:
         wire.close()
 
 
+def _must_be_a_length(headers: Message) -> None:
+    """Raise Refused for a Content-Length that no file has."""
+    told = headers.get("Content-Length", "").strip()
+    if told.isascii() and told.isdigit() and (len(told) > 40 or int(told) > LENGTH_MAX):
+        raise Refused(f"it tells a length that nothing has ({told[:20]}…)")
+
+
 class Answer:
     """The head of an answer, and its body as long as nobody closes it."""
 
@@ -311,6 +332,7 @@ class Answer:
 
     def _some(self, buffer: memoryview) -> int:
         if self._response.chunked:
+            self._wire.allow(len(buffer), self._taken)
             chunk = self._response.read1(len(buffer))
             buffer[: len(chunk)] = chunk
             return len(chunk)
@@ -347,7 +369,7 @@ class Answer:
         """What an answer of this status is, in the origin's words; closes it."""
         words = self.headers.get("X-Error-Message", "") or self._short_words()
         self.discard()
-        words = hushed(words, self._client.secrets)
+        words = self._client.hushed(words)
         return refused(self._client.source, self.status, words, self.headers.get("Retry-After"))
 
     def _short_words(self) -> str:

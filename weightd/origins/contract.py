@@ -137,16 +137,37 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
+class CredentialFile:
+    """A secret that a fetch may name, and the absolute path of the file that holds it.
+
+    ``sources`` are beginnings of the references that it is shown to; with none
+    it is shown to any, and only the admin socket may name it.
+    """
+
+    name: str
+    path: str
+    sources: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        told = f"{self.name}={self.path}"
+        return f"{told} (for {' '.join(self.sources)})" if self.sources else told
+
+
+@dataclass(frozen=True, slots=True)
 class Trust:
     """What the operator allows and provides, for every origin alike.
 
     ``allowed`` are prefixes that a reference must begin with (empty: any but
     ``file://``); ``import_roots`` the directories below which ``file://`` may
-    read; ``ca_file`` replaces the system's certificates; ``credentials`` maps
-    names to files.
+    read; ``ca_file`` replaces the system's certificates; ``credentials`` are
+    the secrets that may be named.
     """
 
     allowed: Sequence[str] = ()
     import_roots: Sequence[str] = ()
     ca_file: str | None = None
-    credentials: tuple[tuple[str, str], ...] = ()
+    credentials: tuple[CredentialFile, ...] = ()
+
+    def credential(self, name: str) -> CredentialFile | None:
+        """The one of that name."""
+        return next((one for one in self.credentials if one.name == name), None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import configparser
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from weightd.errors import InvalidRequest, OriginFailed
-from weightd.origins.contract import Trust
+from weightd.origins.contract import CredentialFile, Trust
 from weightd.origins.speaking import printable
 
 CREDENTIAL_BYTES_MAX: Final = 64 << 10
@@ -22,13 +23,18 @@ def read_credential(source: str, name: str, trust: Trust) -> str:
     Raises InvalidRequest for a name that the settings do not list, OriginFailed
     for a file that cannot be read.
     """
-    files = dict(trust.credentials)
-    if name not in files:
-        known = ", ".join(sorted(files)) or "none"
-        raise InvalidRequest(
-            what="credential", reason=f"there is no {name!r:.60} in the settings; there is {known}"
-        )
-    return read_secret(source, str(files[name]), f"the file of credential {name!r}")
+    found = trust.credential(name)
+    if found is None:
+        raise unknown_credential(name)
+    return read_secret(source, found.path, f"the file of credential {name!r}")
+
+
+def unknown_credential(name: str, known: Sequence[CredentialFile] | None = None) -> InvalidRequest:
+    """The refusal of a name; what is known is only told to those who may name any of it."""
+    reason = f"there is no {name!r:.60} in the settings"
+    if known is not None:
+        reason += f"; there is {', '.join(sorted(one.name for one in known)) or 'none'}"
+    return InvalidRequest(what="credential", reason=reason)
 
 
 def read_secret(source: str, path: str, what: str) -> str:

@@ -8,7 +8,6 @@ which never sees the token.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from weightd.errors import OriginChanged, OriginFailed
 from weightd.model import Digest
 from weightd.origins.allowing import check_endpoint
+from weightd.origins.answers import is_length, is_text, read_json
 from weightd.origins.client import Answer, Credential, HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.credentials import as_header, read_credential, read_secret
@@ -32,7 +32,13 @@ from weightd.origins.urls import target_of
 from weightd.origins.web import explained
 
 PUBLIC_HUB: Final = "https://huggingface.co"
-_ANSWER_BYTES_MAX: Final = 64 << 20
+_ANSWER_BYTES_MAX: Final = 32 << 20
+_FILES_MAX: Final = 50_000
+"""Files of a repository, of which a model is as many as it may have."""
+
+_MARKS_MAX: Final = 40 * _FILES_MAX
+"""Brackets, quotes and commas; what a hub says of a file has 30."""
+
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40,64}", re.ASCII)
 _ADVICE: Final = "set HF_TOKEN, or name a credential in the request"
@@ -59,21 +65,8 @@ class HubOrigin:
 
     def list(self) -> Listing:
         """See `Origin.list`."""
-        name = self._name
-        revision = quote(name.revision or "main", safe="")
-        told = self._ask(f"/api/models/{quote(name.repository)}/revision/{revision}?blobs=true")
-        commit = told.get("sha")
-        siblings = told.get("siblings")
-        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-            raise self._refused("it tells no commit")
-        if not isinstance(siblings, list):
-            raise self._refused("it lists no files")
-        # A repository that was renamed is told by its new name, and read under it.
-        repository = told.get("id")
-        repository = repository if isinstance(repository, str) else name.repository
-        files = [self._file(repository, commit, entry) for entry in siblings]
-        chosen = self._chosen(files)
-        return Listing(tuple(sorted(chosen, key=lambda file: file.path)), commit)
+        with self._client.hushing():
+            return self._client.must_not_repeat(self._listing())
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
         """See `Origin.open`."""
@@ -98,9 +91,9 @@ class HubOrigin:
         finally:
             answer.close()
         try:
-            told = json.loads(body)
-        except ValueError:
-            raise self._refused("it answers no JSON, so it is no hub") from None
+            told = read_json(body, _MARKS_MAX)
+        except ValueError as error:
+            raise self._refused(f"its listing cannot be used: {error}") from None
         if not isinstance(told, dict):
             raise self._refused("it answers no object, so it is no hub")
         return told
@@ -141,6 +134,26 @@ class HubOrigin:
 
     # -- What is listed ----------------------------------------------------------------
 
+    def _listing(self) -> Listing:
+        name = self._name
+        revision = quote(name.revision or "main", safe="")
+        told = self._ask(f"/api/models/{quote(name.repository)}/revision/{revision}?blobs=true")
+        commit = told.get("sha")
+        siblings = told.get("siblings")
+        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+            raise self._refused("it tells no commit")
+        if not isinstance(siblings, list):
+            raise self._refused("it lists no files")
+        if len(siblings) > _FILES_MAX:
+            raise self._refused(f"it lists {len(siblings)} files, more than {_FILES_MAX}")
+        # A repository that was renamed is told by its new name, and read under it.
+        repository = told.get("id")
+        if not isinstance(repository, str) or not is_text(repository):
+            repository = name.repository
+        files = [self._file(repository, commit, entry) for entry in siblings]
+        chosen = self._chosen(files)
+        return Listing(tuple(sorted(chosen, key=lambda file: file.path)), commit)
+
     def _file(self, repository: str, commit: str, entry: object) -> RemoteFile:
         if not isinstance(entry, dict) or not isinstance(entry.get("rfilename"), str):
             raise self._refused("it lists a file without a name")
@@ -149,12 +162,17 @@ class HubOrigin:
         sha256 = _stated(stored) if isinstance(stored, dict) else None
         if isinstance(stored, dict) and isinstance(stored.get("size"), int):
             length = stored["size"]
+        if not is_text(path):
+            raise self._refused(f"its listing cannot be used: {path!r:.100} is not text")
+        if length is not None and not is_length(length):
+            words = f"its listing cannot be used: {path!r:.100} has no size that is a length"
+            raise self._refused(words)
         return RemoteFile(
             path=path,
-            bytes=length if isinstance(length, int) and length >= 0 else None,
+            bytes=length if isinstance(length, int) else None,
             location=f"/{quote(repository)}/resolve/{commit}/{quote(path)}",
             sha256=sha256,
-            validator=sha256 or (blob if isinstance(blob, str) else commit),
+            validator=sha256 or (blob if isinstance(blob, str) and is_text(blob) else commit),
         )
 
     def _chosen(self, files: Sequence[RemoteFile]) -> Sequence[RemoteFile]:

@@ -6,30 +6,40 @@ relative to the listing, and ``path`` stands for it where it is left out.
 
 from __future__ import annotations
 
-import json
 from typing import Final
 from urllib.parse import quote, urljoin
 
 from weightd.errors import Forbidden, InvalidRequest, OriginFailed
 from weightd.model import Digest, parse_sha256
 from weightd.origins.allowing import check_allowed
+from weightd.origins.answers import is_length, is_text, read_json
 from weightd.origins.contract import Listing, RemoteFile, Trust
 from weightd.origins.reference import Reference, parse_reference
 from weightd.origins.revisions import revision_of
 
-LISTING_BYTES_MAX: Final = 16 << 20
+LISTING_BYTES_MAX: Final = 8 << 20
+"""What the most files there may be take, with long names and hashes."""
+
+FILES_MAX: Final = 10_000
+"""As many files as any model may have."""
+
+_MARKS_MAX: Final = 50 * FILES_MAX
+"""Brackets, quotes and commas; an entry that says all there is to say has 19."""
+
 _FIELDS: Final = frozenset({"path", "bytes", "sha256", "url"})
 
 
 def read_listing(reference: Reference, trust: Trust, body: bytes) -> Listing:
     """Read a listing file.  Raises OriginFailed, naming what is wrong in it."""
     try:
-        found = json.loads(body)
-    except ValueError:
-        raise _unusable(reference, "it is no JSON") from None
+        found = read_json(body, _MARKS_MAX)
+    except ValueError as error:
+        raise _unusable(reference, str(error)) from None
     entries = found.get("files") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not entries:
         raise _unusable(reference, "it is no object with a list of 'files'")
+    if len(entries) > FILES_MAX:
+        raise _unusable(reference, f"it lists {len(entries)} files, more than {FILES_MAX}")
     files = sorted(
         (_file(reference, trust, number, entry) for number, entry in enumerate(entries)),
         key=lambda file: file.path,
@@ -44,9 +54,11 @@ def _file(reference: Reference, trust: Trust, number: int, entry: object) -> Rem
     if unknown := sorted(entry.keys() - _FIELDS):
         raise _unusable(reference, f"{where} has a {unknown[0]!r:.60} that is not understood")
     length = entry.get("bytes")
-    if not isinstance(length, int) or isinstance(length, bool) or length < 0:
+    if not isinstance(length, int) or not is_length(length):
         raise _unusable(reference, f"{where} has no 'bytes' that is a length")
     path = entry["path"]
+    if not is_text(path):
+        raise _unusable(reference, f"{where} has the 'path' {path!r:.100}, which is not text")
     url = entry.get("url", quote(path))
     if not isinstance(url, str):
         raise _unusable(reference, f"{where} has a 'url' that is no text")

@@ -18,12 +18,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from weightd.errors import OriginChanged, OriginFailed, OriginTimeout, WeightdError
+from weightd.origins.answers import is_length
 from weightd.origins.client import HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.loopthread import LoopThread
 from weightd.origins.objectstores import Stores, open_stores
 from weightd.origins.query import matches
-from weightd.origins.ranged import Nothing, open_ranged
+from weightd.origins.ranged import FirstTold, Nothing, open_ranged
 from weightd.origins.reference import Reference, invalid
 from weightd.origins.revisions import revision_of
 from weightd.origins.speaking import hushed, printable, refused, words_of_xml
@@ -57,15 +58,19 @@ class ObjectsOrigin:
         self._patience = patience
         self._stores: Stores | None = open_stores(reference, trust, patience, credential)
         self._http = HttpClient(reference.text, patience, ca_file=trust.ca_file)
+        self._told = FirstTold()
         self._thread = LoopThread(f"{reference.kind} client")
 
     def list(self) -> Listing:
         """See `Origin.list`."""
+        self._told.forget()
         found = self.wait(self._objects(), "its listing", _LISTING_SECONDS)
         prefix = self._reference.path + "/"
         allow, ignore = self._reference.option("allow"), self._reference.option("ignore")
         if not found:
             return self._one()
+        for meta in found:
+            self._must_be_sound(meta)
         chosen = [
             _file(meta, path)
             for meta in _without_markers(found, prefix)
@@ -85,7 +90,7 @@ class ObjectsOrigin:
             return Nothing()
         address = self.wait(self._address(file), "an address")
         if address is not None:
-            return open_ranged(self._http, address, file, start, end)
+            return open_ranged(self._http, address, file, start, end, told=self._told)
         return self._open(file, start, end)
 
     def _open(self, file: RemoteFile, start: int, end: int) -> Stream:
@@ -162,8 +167,15 @@ class ObjectsOrigin:
         meta = self.wait(self._head(), "looking for it")
         if meta is None:
             raise self.refused("there is no object of this name, nor any below it")
+        self._must_be_sound(meta)
         file = _file(meta, self._reference.path.rpartition("/")[2])
         return Listing((file,), revision_of((file,)))
+
+    def _must_be_sound(self, meta: ObjectMeta) -> None:
+        """Raise OriginFailed for an object that is longer than any file."""
+        if not is_length(meta["size"]):
+            words = f"its listing cannot be used: {meta['path']!r:.100} has {meta['size']} bytes"
+            raise self.refused(words)
 
     # -- Waiting for the client --------------------------------------------------------
 

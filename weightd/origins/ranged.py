@@ -2,15 +2,19 @@
 
 A server may answer anything.  What is read here is what was asked for: the
 right range, of a body of the length that was listed, whose ETag is the one
-that was listed; all else is an error before a byte of it is handed on.
+that was listed; all else is an error before a byte of it is handed on.  Where
+nothing was listed that changes with the content, the first answer's ETag or
+date is what the later ones are held to.  A body that tells no length is read to
+its end, and OriginChanged when it has more bytes than it should.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from typing import Final
 
 from weightd.errors import OriginChanged, OriginFailed
@@ -19,6 +23,7 @@ from weightd.origins.contract import RemoteFile, Stream
 from weightd.origins.speaking import speaking
 
 _CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
+_MARKS: Final = ("ETag", "Last-Modified")
 DATED: Final = "Last-Modified: "
 """How a validator begins that is a date, since the server gives no strong ETag."""
 
@@ -45,6 +50,44 @@ class Wanted:
         return headers
 
 
+class FirstTold:
+    """What an origin first told of each file that was listed without a validator.
+
+    Two ranges of such a file are taken for parts of the same one only where
+    nothing that both answers tell differs.  Any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._told: dict[str, dict[str, str]] = {}
+
+    def forget(self) -> None:
+        """The files are listed anew."""
+        with self._changing:
+            self._told.clear()
+
+    def keep(self, location: str, headers: Message) -> Mapping[str, str]:
+        """Remember what was not told before; what was."""
+        told = {name: headers[name] for name in _MARKS if name in headers}
+        with self._changing:
+            before = self._told.get(location, {})
+            self._told[location] = told | before
+        return before
+
+    def must_be_one(self, source: str, file: RemoteFile, answer: Answer) -> None:
+        """Raise OriginChanged where two reads of a file would not give parts of the same one."""
+        told = self.keep(file.location, answer.headers)
+        for name in _MARKS:
+            before, now = told.get(name), answer.headers.get(name)
+            if before is None or now is None:
+                continue
+            if before != now:
+                words = f"{file.path} is another one than a moment ago, by its {name}"
+                raise OriginChanged(source, words, http_status=answer.status)
+            # An ETag says more than a date, which some servers make up for each answer.
+            return
+
+
 def open_ranged(
     client: HttpClient,
     url: str,
@@ -52,8 +95,11 @@ def open_ranged(
     start: int,
     stop: int | None,
     check: Callable[[Answer], None] | None = None,
+    told: FirstTold | None = None,
 ) -> Stream:
     """Ask for a range of a file; ``check`` may raise for what this kind of origin tells besides.
+
+    ``told`` is what earlier answers of this origin said of its files.
 
     Raises OriginFailed, OriginTimeout or OriginChanged.
     """
@@ -61,15 +107,31 @@ def open_ranged(
     wanted = Wanted(file, start, end)
     if end is not None and end <= start:
         return Nothing()
+    with client.hushing():
+        return _open(client, url, wanted, check, told)
+
+
+def _open(
+    client: HttpClient,
+    url: str,
+    wanted: Wanted,
+    check: Callable[[Answer], None] | None,
+    told: FirstTold | None,
+) -> Stream:
+    file = wanted.file
     answer = client.get(url, wanted.headers())
     try:
         if check is not None:
             check(answer)
         length = _length(client.source, answer, wanted)
+        if told is not None and file.validator is None:
+            told.must_be_one(client.source, file, answer)
     except BaseException:
         answer.close()
         raise
-    return HttpStream(client, answer, file.path, length)
+    # Of a body without a length only its end tells that it is as long as was listed.
+    ends = answer.length is None and (answer.status == 206 or wanted.stop == file.bytes)
+    return HttpStream(client, answer, file.path, length, ends=ends)
 
 
 def precondition(validator: str | None) -> dict[str, str]:
@@ -90,7 +152,9 @@ def _length(source: str, answer: Answer, wanted: Wanted) -> int | None:
     if answer.status in (412, 416):
         raise OriginChanged(source, f"{file.path} is another one", http_status=answer.status)
     if answer.status not in (200, 206):
-        raise answer.failure()
+        failure = answer.failure()
+        failure.words = f"{file.path}: {failure.words}"
+        raise failure
     encoding = answer.headers.get("Content-Encoding", "identity").lower()
     if encoding != "identity":
         words = f"{file.path}: it is sent encoded ({encoding[:20]}), which was not asked for"
@@ -144,7 +208,11 @@ def _part(source: str, answer: Answer, wanted: Wanted) -> int:
 class HttpStream:
     """The body of an answer, as far as it was asked for."""
 
-    def __init__(self, client: HttpClient, answer: Answer, path: str, length: int | None) -> None:
+    def __init__(
+        self, client: HttpClient, answer: Answer, path: str, length: int | None, *, ends: bool
+    ) -> None:
+        """``ends`` says that the body must, after ``length`` bytes."""
+        self._ends = ends
         self._client = client
         self._answer = answer
         self._path = path
@@ -161,7 +229,8 @@ class HttpStream:
                 raise OriginFailed(self._client.source, f"{self._path}: the stream was closed")
             self._reading = True
         try:
-            return self._some(buffer)
+            with self._client.hushing():
+                return self._some(buffer)
         finally:
             self._rest()
 
@@ -181,7 +250,10 @@ class HttpStream:
         client = self._client
         with speaking(client.source, f"{self._path}: reading on", client.patience.progress):
             size = self._answer.readinto(buffer)
-        self._read += size
+            self._read += size
+            if self._ends and self._read == self._length and self._answer.readinto(_one_byte()):
+                words = f"{self._path} goes on after the {self._length} bytes that there should be"
+                raise OriginChanged(client.source, words, http_status=self._answer.status)
         if size == 0 and self._length is not None:
             words = f"{self._path}: it ended after {self._read} of {self._length} bytes"
             raise OriginFailed(client.source, words)
@@ -198,6 +270,11 @@ class HttpStream:
             self._answer.cut()
         else:
             self._answer.close()
+
+
+def _one_byte() -> memoryview:
+    """Room for a byte that should not come."""
+    return memoryview(bytearray(1))
 
 
 class Nothing:

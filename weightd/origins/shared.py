@@ -17,10 +17,12 @@ from typing import Final
 
 from weightd.errors import OriginChanged, OriginFailed
 from weightd.origins.allowing import below_any
+from weightd.origins.answers import is_text
 from weightd.origins.contract import Listing, OriginKind, RemoteFile, Stream, Trust
 from weightd.origins.query import matches
 from weightd.origins.reference import Reference, invalid
 from weightd.origins.revisions import revision_of
+from weightd.origins.speaking import printable
 
 _FILES_MAX: Final = 100_000
 _PASSING: Final = frozenset(
@@ -85,6 +87,8 @@ class FileOrigin:
                 here = os.path.join(directory, name)
                 relative = os.path.relpath(here, path)
                 if matches(relative, allow, ignore):
+                    if not is_text(relative):
+                        raise self._refused(f"the name {relative!r:.200} is not UTF-8")
                     yield self._file(relative, here)
                     count += 1
                     if count > _FILES_MAX:
@@ -116,7 +120,7 @@ class FileOrigin:
         return OriginFailed(self._reference.text, words, retryable=False)
 
     def _failed(self, error: OSError) -> OriginFailed:
-        words = f"{error.filename or 'reading'}: {error.strerror}"
+        words = printable(f"{error.filename or 'reading'}: {error.strerror}")
         return OriginFailed(self._reference.text, words, retryable=error.errno in _PASSING)
 
 

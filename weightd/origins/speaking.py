@@ -6,20 +6,24 @@ short, made printable and repeated; what was sent to it never is.
 
 from __future__ import annotations
 
+import base64
 import re
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Final
 
-from weightd.errors import OriginFailed, OriginTimeout
+from weightd.errors import InvalidRequest, OriginFailed, OriginTimeout
 
 WORDS_MAX: Final = 300
 RETRY_AFTER_MAX: Final = 3600
+SECRET_MIN: Final = 4
+_START: Final = 8
+"""So much of a secret is taken for it, where the rest may have been cut off."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -45,6 +49,8 @@ class Refused(Exception):
 
 def printable(text: str, most: int = WORDS_MAX) -> str:
     """Somebody else's words on one line, cut short."""
+    # A name of an old filesystem may hold what cannot be written down.
+    text = text.encode(errors="backslashreplace").decode()
     words = _CONTROL.sub(" ", text).strip()
     return words if len(words) <= most else f"{words[: most - 1]}…"
 
@@ -64,9 +70,72 @@ def hushed(text: str, secrets: Iterable[str] = ()) -> str:
     >>> hushed("no access to /m?sig=1 by hf_x", ["hf_x"])
     'no access to /m?… by ***'
     """
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return _QUERY.sub("?…", text)
+    return _QUERY.sub("?…", without(text, secrets))
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """The text with no secret in it, in capitals or not, nor the start of one that was cut short.
+
+    What is shorter than `SECRET_MIN` is left: it keeps nothing, and stands in many a word.
+
+    >>> without("Bearer TOKEN-OF-MINE, token-of-m, token-of", ["token-of-mine"])
+    'Bearer ***, ***, ***'
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) < SECRET_MIN:
+            continue
+        start = re.compile(re.escape(secret[:_START]), re.IGNORECASE)
+        at = 0
+        while (match := start.search(text, at)) is not None:
+            end = match.end()
+            for wanted in secret[_START:]:
+                if text[end : end + 1].lower() != wanted.lower():
+                    break
+                end += 1
+            text = f"{text[: match.start()]}***{text[end:]}"
+            at = match.start() + 3
+    return text
+
+
+def repeats(text: str, secrets: Iterable[str]) -> bool:
+    """Whether all of a secret is in the text, in capitals or not."""
+    low = text.lower()
+    return any(secret.lower() in low for secret in secrets if len(secret) >= SECRET_MIN)
+
+
+def secrets_of(header: str) -> tuple[str, ...]:
+    """What must not be repeated of the value of a header that proves who asks.
+
+    >>> secrets_of("Bearer hf_x"), secrets_of("Basic dXNlcjpwYXNz")
+    (('Bearer hf_x', 'hf_x'), ('Basic dXNlcjpwYXNz', 'dXNlcjpwYXNz', 'user:pass', 'pass'))
+    """
+    scheme, _, secret = header.rpartition(" ")
+    found = [header, secret]
+    if scheme.lower() == "basic":
+        try:
+            pair = base64.b64decode(secret, validate=True).decode()
+        except ValueError:
+            pair = ""
+        found += [pair, pair.partition(":")[2]]
+    # As Python would quote them.
+    found += [repr(one)[1:-1] for one in found]
+    return tuple(dict.fromkeys(one for one in found if one))
+
+
+@contextmanager
+def hushing(secrets: Collection[str]) -> Iterator[None]:
+    """No error passes that repeats a secret, whatever it is that repeats it."""
+    try:
+        yield
+    except OriginFailed as error:
+        error.words = without(error.words, secrets)
+        raise
+    except OriginTimeout as error:
+        error.what = without(error.what, secrets)
+        raise
+    except InvalidRequest as error:
+        error.reason = without(error.reason, secrets)
+        raise
 
 
 @contextmanager

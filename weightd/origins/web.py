@@ -10,12 +10,12 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from weightd.errors import OriginChanged, OriginFailed
+from weightd.errors import OriginFailed
 from weightd.origins.client import Answer, Credential, HttpClient
 from weightd.origins.contract import Listing, OriginKind, Patience, RemoteFile, Stream, Trust
 from weightd.origins.credentials import as_header, read_credential
 from weightd.origins.listingfile import LISTING_BYTES_MAX, read_listing
-from weightd.origins.ranged import DATED, open_ranged
+from weightd.origins.ranged import DATED, FirstTold, open_ranged
 from weightd.origins.reference import Reference
 from weightd.origins.revisions import revision_of
 from weightd.origins.urls import target_of
@@ -36,7 +36,7 @@ class WebOrigin:
         self.kind: OriginKind = reference.kind
         self._reference = reference
         self._trust = trust
-        self._seen: dict[str, str] = {}
+        self._told = FirstTold()
         self._client = HttpClient(
             reference.text,
             patience,
@@ -46,36 +46,20 @@ class WebOrigin:
 
     def list(self) -> Listing:
         """See `Origin.list`."""
-        self._seen.clear()
-        if self._reference.path.endswith(".json"):
-            return self._listing()
-        return one_file(self._one())
+        self._told.forget()
+        with self._client.hushing():
+            single = not self._reference.path.endswith(".json")
+            listing = one_file(self._one()) if single else self._listing()
+            return self._client.must_not_repeat(listing)
 
     def open(self, file: RemoteFile, start: int = 0, stop: int | None = None) -> Stream:
         """See `Origin.open`."""
-
-        def check(answer: Answer) -> None:
-            self._explained(answer)
-            self._must_be_one(file, answer)
-
         url = file.location or self._reference.raw
-        return open_ranged(self._client, url, file, start, stop, check)
+        return open_ranged(self._client, url, file, start, stop, self._explained, self._told)
 
     def close(self) -> None:
         """See `Origin.close`."""
         self._client.close()
-
-    def _must_be_one(self, file: RemoteFile, answer: Answer) -> None:
-        """Raise OriginChanged where two reads of a file would not give parts of the same one.
-
-        For a listing, which tells nothing that the answers' ETags could be compared with.
-        """
-        etag = answer.headers.get("ETag")
-        if file.validator is not None or etag is None or answer.status not in (200, 206):
-            return
-        if self._seen.setdefault(file.location, etag) != etag:
-            words = f"{file.path} is another one than a moment ago, by its ETag"
-            raise OriginChanged(self._reference.text, words, http_status=answer.status)
 
     def _explained(self, answer: Answer) -> None:
         """Say whose credential it was that did not do."""
@@ -107,11 +91,14 @@ class WebOrigin:
             self._explained(answer)
             if answer.status not in (200, 206, 416):
                 raise answer.failure()
-            return self._told(answer)
+            file = self._file(answer)
         finally:
             answer.close()
+        if file.validator is None:
+            self._told.keep(file.location, answer.headers)
+        return file
 
-    def _told(self, answer: Answer) -> RemoteFile:
+    def _file(self, answer: Answer) -> RemoteFile:
         name = unquote(urlsplit(self._reference.raw).path.rpartition("/")[2])
         return RemoteFile(
             path=name,

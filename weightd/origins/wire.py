@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 SLOWEST_BYTES: Final = 64 << 10
 """What must arrive, or the end, while a reader has waited for `Patience.progress` in all."""
 
+FRAMING_BYTES: Final = 256 << 10
+"""What may come beside a body's own bytes: the lengths of its chunks, and trailers, ..."""
+
+FRAMING_TIMES: Final = 8
+"""... and this for each byte: chunks of a byte are as many times as long, and no attack."""
+
+_TOO_MUCH: Final = "it sends more around the bytes of a body than there are bytes"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -68,6 +76,8 @@ class Wire:
         self._deadline: float | None = None
         self._waited = 0.0
         self._received = 0
+        self._allowed: int | None = None
+        self._body = 0
         connected.settimeout(patience.progress)
 
     def sendall(self, data: ReadableBuffer) -> None:
@@ -86,16 +96,31 @@ class Wire:
         """From now on the bytes of a body are read."""
         self._deadline = None
         self._waited, self._received = 0.0, 0
+        self._allowed, self._body = None, 0
         self._socket.settimeout(self._patience.progress)
 
+    def allow(self, size: int, taken: int) -> None:
+        """Bound what is read for ``size`` bytes more of a chunked body, after ``taken`` of it.
+
+        Raises Refused where what came so far was hardly of the body.
+        """
+        if self._body > FRAMING_TIMES * taken + FRAMING_BYTES:
+            raise Refused(_TOO_MUCH)
+        self._allowed = size + FRAMING_BYTES
+
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read what there is.  Raises TimeoutError when it takes too long."""
+        """Read what there is.  Raises TimeoutError when it takes too long, Refused for too much."""
         before = time.monotonic()
         if self._deadline is not None:
             if before >= self._deadline:
                 raise TimeoutError
             self._socket.settimeout(self._deadline - before)
+        if self._allowed is not None and self._allowed <= 0:
+            raise Refused(_TOO_MUCH)
         size = self._socket.recv_into(buffer)
+        if self._allowed is not None:
+            self._allowed -= size
+            self._body += size
         if self.cut_off:
             # What was still under way when it was cut is not told as if it were all.
             raise ConnectionAbortedError

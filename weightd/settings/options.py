@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from weightd.origins.contract import CredentialFile
 from weightd.settings import values
 from weightd.settings.places import default_root, default_socket
-from weightd.settings.preloads import PRELOAD_FORM, Preload, parse_preloads
+from weightd.settings.preloads import PRELOAD_FORM, Preload, check_credentials, parse_preloads
 from weightd.settings.readers import (
     read_credentials,
     read_list,
@@ -242,13 +243,14 @@ class Settings(BaseSettings):
         description="Certificates (PEM) that origins are trusted by, in place of the system's.",
     )
     credentials: Annotated[
-        tuple[tuple[str, Path], ...],
+        tuple[CredentialFile, ...],
         read_credentials,
         Form(values.CREDENTIALS_FORM, "NAME=FILE,…", "none"),
     ] = Field(
         (),
         description="Names by which a fetch may ask for a credential, and the file of each, read "
-        "when it is used; in the file a table.",
+        "when it is used; in the file a table. There an entry may be {file, for}: it is shown only "
+        "to sources that begin with what `for` lists, and the replica socket may name no other.",
     )
     preload: Annotated[
         tuple[Preload, ...],
@@ -257,7 +259,8 @@ class Settings(BaseSettings):
     ] = Field(
         (),
         description="Models to fetch when nothing else is to be done, in this order: tables of "
-        "key, source (one or a list) and keep (forever, or for how long after its last use).",
+        "key, source (one or a list) and, if need be, keep (forever, or for how long after its "
+        "last use), credential (a name of `credentials`) and digest (the content it has to be).",
     )
     policy: Annotated[Literal["lru"], read_lower, Form("lru", "{lru}", "lru")] = Field(
         "lru", description="Which models go first when room is needed: the longest unused."
@@ -272,6 +275,16 @@ class Settings(BaseSettings):
         read_lower,
         Form("debug, info, warning or error", "{debug,info,warning,error}", "info"),
     ] = Field("info", description="The least that is logged.")
+
+    @field_validator("preload")
+    @classmethod
+    def _with_credentials_that_there_are(
+        cls, preload: tuple[Preload, ...], others: ValidationInfo
+    ) -> tuple[Preload, ...]:
+        # Credentials that are wrong themselves are told of instead.
+        if "credentials" in others.data:
+            check_credentials(preload, others.data["credentials"])
+        return preload
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +333,5 @@ def written(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}s"
     if isinstance(value, tuple):
-        return ", ".join(map(_item, value)) or "none"
+        return ", ".join(map(str, value)) or "none"
     return "none" if value is None and name in WITH_NONE else str(value)
-
-
-def _item(value: object) -> str:
-    return f"{value[0]}={value[1]}" if isinstance(value, tuple) else str(value)

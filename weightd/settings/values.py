@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from weightd.origins.contract import ORIGIN_KINDS
+from weightd.origins.contract import ORIGIN_KINDS, CredentialFile
 from weightd.units import (
     BYTES_FORM,
     DURATION_FORM,
@@ -38,6 +38,7 @@ ORIGINS_FORM: Final = "one or more beginnings of references such as hf://org/ or
 DIRECTORIES_FORM: Final = "one or more absolute directories such as /mnt/models"
 FILE_FORM: Final = "a file that can be read, such as /etc/ssl/ca.pem"
 CREDENTIALS_FORM: Final = "names and files such as hub=/etc/weightd/hub.token"
+CREDENTIAL_TABLE_FORM: Final = '{file = "/etc/weightd/hub.token", for = ["hf://org/"]}'
 
 SOCKET_PATH_MOST: Final = 107
 """Bytes of a unix socket's path; the kernel's own limit."""
@@ -215,13 +216,17 @@ def parse_origins(items: Sequence[str]) -> tuple[str, ...]:
             f"an empty list allows nothing; leave it out to allow any, or give {ORIGINS_FORM}"
         )
     for item in items:
-        kind, separator, _ = item.partition("://")
-        if not separator or kind not in ORIGIN_KINDS:
-            raise ValueError(
-                f"{item!r} begins with none of {', '.join(f'{one}://' for one in ORIGIN_KINDS)}; "
-                f"give {ORIGINS_FORM}"
-            )
+        _must_begin_a_reference(item)
     return tuple(items)
+
+
+def _must_begin_a_reference(item: str) -> None:
+    kind, separator, _ = item.partition("://")
+    if not separator or kind not in ORIGIN_KINDS:
+        raise ValueError(
+            f"{item!r} begins with none of {', '.join(f'{one}://' for one in ORIGIN_KINDS)}; "
+            f"give {ORIGINS_FORM}"
+        )
 
 
 def parse_directories(items: Sequence[str]) -> tuple[Path, ...]:
@@ -232,11 +237,44 @@ def parse_directories(items: Sequence[str]) -> tuple[Path, ...]:
     return tuple(Path(item) for item in items)
 
 
-def parse_credentials(items: Mapping[str, str]) -> tuple[tuple[str, Path], ...]:
-    """Read names, and the files that hold what each stands for; they are read when used."""
-    for name, file in items.items():
-        if not _CREDENTIAL.fullmatch(name) or not file.startswith("/") or "\0" in file:
+def parse_credentials(items: Mapping[str, object]) -> tuple[CredentialFile, ...]:
+    """Read names, and the files that hold what each stands for; they are read when used.
+
+    An item is a file's path, or a table of ``file`` and ``for``.
+    """
+    return tuple(_credential(name, item) for name, item in items.items())
+
+
+def _credential(name: str, item: object) -> CredentialFile:
+    table = item if isinstance(item, Mapping) else {"file": item}
+    if not {"file"} <= set(table) <= {"file", "for"}:
+        raise ValueError(f"{name} is {item!r}; its table is {CREDENTIAL_TABLE_FORM}")
+    file = table["file"]
+    absolute = str(file).startswith("/") and "\0" not in str(file)
+    if not isinstance(file, str) or not absolute or not _CREDENTIAL.fullmatch(name):
+        raise ValueError(
+            f"'{name}={file}' is not a name and an absolute path; give {CREDENTIALS_FORM}"
+        )
+    return CredentialFile(name, file, _shown_to(name, table["for"]) if "for" in table else ())
+
+
+def _shown_to(name: str, given: object) -> tuple[str, ...]:
+    """What references begin with that see a credential; one or more."""
+    items = [given] if isinstance(given, str) else given
+    if not isinstance(items, list) or not items:
+        raise ValueError(
+            f"{name}: for is {given!r}; leave it out to show it to any source, or give "
+            f"{ORIGINS_FORM}"
+        )
+    for item in items:
+        if not isinstance(item, str):
+            raise ValueError(f"{name}: for has {item!r}; give {ORIGINS_FORM}")
+        _must_begin_a_reference(item)
+        kind, _, rest = item.partition("://")
+        host = rest.partition("/")[0]
+        if kind in ("http", "https") and (not host or "*" in host):
             raise ValueError(
-                f"'{name}={file}' is not a name and an absolute path; give {CREDENTIALS_FORM}"
+                f"{name}: {item!r} names no whole host, and would show it to others; give one "
+                "such as https://weights.example/"
             )
-    return tuple((name, Path(file)) for name, file in items.items())
+    return tuple(items)

@@ -1,7 +1,7 @@
 """What an arrival that may be resumed says of itself, and how a start finds it.
 
-``incoming/<id>/.arrival.json`` names the key and keeps its owner's note.  An
-arrival without one that can be read is debris.
+``incoming/<id>/.arrival.json`` names the key, in a line of JSON, and keeps its
+owner's note, which is all the rest.  An arrival without one that can be read is debris.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Parked:
 
 def write(directory: int, key: Key, note: bytes) -> None:
     """Put the note in place of an earlier one, whole or not at all.  Raises OSError."""
-    data = json.dumps({"key": str(key), "note": note.decode()}, ensure_ascii=False).encode()
+    data = json.dumps({"key": str(key)}).encode() + b"\n" + note
     if len(data) > BYTES_MAX:
         raise ValueError(f"a note of {len(note)} bytes")
     with suppress(FileNotFoundError):
@@ -72,7 +72,7 @@ def find(root: Root, arrival: str) -> Parked | None:
     """
     with tree.opened(arrival, root.incoming) as directory:
         told = _read(directory)
-        if told is None:
+        if told is None or not progress.is_sound(directory):
             return None
         key, note = told
         try:
@@ -82,6 +82,15 @@ def find(root: Root, arrival: str) -> Parked | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return _parked(root, arrival, key, note, leaves, os.fstat(directory))
+
+
+def note_of(root: Root, parked: Parked) -> bytes:
+    """What its owner wrote down.  Raises OSError, also when it is not there any more."""
+    with tree.opened(parked.id, root.incoming) as directory:
+        told = _read(directory)
+    if told is None or told[0] != parked.key:
+        raise FileNotFoundError(None, f"{NAME} says nothing")
+    return told[1]
 
 
 def _parked(
@@ -116,8 +125,9 @@ def _read(directory: int) -> tuple[Key, bytes] | None:
         data = b"" if size > BYTES_MAX else tree.read_whole(descriptor, size)
     finally:
         os.close(descriptor)
+    head, ended, note = data.partition(b"\n")
     try:
-        fields: Any = json.loads(data)
-        return Key.parse(fields["key"]), fields["note"].encode()
+        fields: Any = json.loads(head)
+        return (Key.parse(fields["key"]), note) if ended else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

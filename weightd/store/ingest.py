@@ -8,8 +8,10 @@ time uses it, but for its parts, see `store.part`; nothing settles it while a
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -38,6 +40,12 @@ _path = attrgetter("path")
 
 ABORT_AT_ONCE_BYTES: Final = 64 << 20
 """What an abort unlinks by itself; more is left in ``doomed/`` for the background."""
+
+
+_PLANTED: Final = frozenset(
+    {errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENXIO}
+)
+"""What the kernel says when a name of ours stands for something that weightd never made there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,7 @@ class Ingest:
         InvalidRequest, NoSpace, IoError.
         """
         self._take(path)
-        with reported(f"open of {path}"):
+        with self._found(f"open of {path}"):
             part = Part(
                 self._here(), path, bytes, claim=claim, wrote=wrote, received=self._received
             )
@@ -161,9 +169,10 @@ class Ingest:
         raises InvalidRequest, NoSpace, IoError.
         """
         self._take(entry.path)
-        try:
+        with self._found(f"removal of {entry.path}"):
             if self._here().status(entry.path) is not None:
                 self._here().remove(entry.path, wrote=wrote)
+        try:
             stamp = self._linker.link(self._here(), entry, source, path)
         except FileNotFoundError:
             self._unlinked.add(entry.path)
@@ -211,17 +220,17 @@ class Ingest:
 
         Raises IoError.
         """
-        with reported(f"unlink of {path}"):
+        with self._found(f"unlink of {path}"):
             self._here().remove(path, wrote=wrote)
 
     def note(self, record: bytes) -> None:
-        """Write down the caller's record (JSON, or any UTF-8), in place of an earlier one.
+        """Write down the caller's record in place of an earlier one.
 
         On stable storage when it returns.  From now on the arrival can be
         resumed, with what is here of its parts.  Raises NoSpace, IoError.
         """
         self._must_be_open()
-        with reported(f"note of {layout.INCOMING}/{self.id}"):
+        with self._found(f"note of {layout.INCOMING}/{self.id}"):
             self._here().note(self.key, record)
         self._noted = True
         self._root.reach("ingest.noted")
@@ -269,8 +278,8 @@ class Ingest:
 
     @property
     def noted(self) -> bool:
-        """Whether it can be parked."""
-        return self._noted
+        """Whether it can be parked, with anything to go on from: else it is only to be aborted."""
+        return self._noted and self._content is not None and self._content.blocks > 0
 
     @property
     def resumable(self) -> bool:
@@ -298,6 +307,17 @@ class Ingest:
         self.abort()
 
     # -- insides ---------------------------------------------------------------
+
+    @contextmanager
+    def _found(self, call: str) -> Iterator[None]:
+        """As `reported`; an arrival in which something was planted is not to be parked again."""
+        with reported(call):
+            try:
+                yield
+            except OSError as error:
+                if error.errno in _PLANTED:
+                    self._noted = False
+                raise
 
     def _take(self, path: str) -> None:
         """Take a name, once.  Raises InvalidRequest."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
 import threading
 import zlib
@@ -26,6 +27,9 @@ from weightd.store.spans import Spans
 NAME: Final = ".progress"
 """No key has a dot ahead, so it never stands where a model's directory does."""
 
+BYTES_MAX: Final = 64 << 20
+"""A longer one was not written by weightd: 10,000 files with a hundred spans each need no more."""
+
 # Part, boot (zeros: any), edition of the part, start, stop; then the checksum.  A power of two,
 # so that no slot lies across two sectors or pages: a write tears none.
 _SLOT: Final = struct.Struct("<16s16sI4xQQ4x")
@@ -33,6 +37,24 @@ _CHECKSUM: Final = struct.Struct("<I")
 _SIZE: Final = 64
 
 _ALWAYS: Final = bytes(16)
+
+
+def is_sound(directory: int) -> bool:
+    """Whether the file in an arrival's ``directory`` may be read, if there is one.
+
+    Raises OSError.
+    """
+    try:
+        status = os.stat(NAME, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    return _is_ours(status)
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Not a fifo, nor another name of a file that is somebody else's."""
+    lone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return lone and status.st_size <= BYTES_MAX
 
 
 def _brief(text: str) -> bytes:
@@ -123,7 +145,10 @@ class Progress:
 
     def _load(self) -> int:
         """Read what there is; the number of slots."""
-        data = tree.read_whole(self._descriptor, os.fstat(self._descriptor).st_size)
+        status = os.fstat(self._descriptor)
+        if not _is_ours(status):
+            raise OSError(None, f"{NAME} is not what weightd wrote")
+        data = tree.read_whole(self._descriptor, status.st_size)
         count = -(-len(data) // _SIZE)
         for index in range(len(data) // _SIZE):
             slot = data[index * _SIZE : (index + 1) * _SIZE]

@@ -149,12 +149,14 @@ def _scan_incoming(root: Root, report: ScanReport) -> None:
 
 def _parked(root: Root, name: str) -> Parked | None:
     try:
-        return arrival.find(root, name)
+        found = arrival.find(root, name)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         # What the disk does not give cannot be gone on with, and hides nothing else.
         return None
+    # Without a byte there is nothing to go on from.
+    return found if found is not None and found.bytes else None
 
 
 def _scan_doomed(root: Root, report: ScanReport, counted: dict[int, int]) -> None:

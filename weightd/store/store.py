@@ -20,6 +20,7 @@ from typing import Final, Self
 from weightd.failpoints import Reach, unarmed
 from weightd.model import Blob, GenerationId, Key, Manifest, file_path_fault
 from weightd.store import (
+    arrival,
     check,
     layout,
     lease,
@@ -148,6 +149,11 @@ class Store:
         With ``resume`` it goes on with what was parked of ``key``.
         """
         return Ingest(self._root, key, resume)
+
+    def note_of(self, parked: Parked) -> bytes:
+        """The note of a parked arrival, read again.  Raises IoError."""
+        with reading(f"read of the note of {parked.key}"):
+            return arrival.note_of(self._root, parked)
 
     def drop(self, parked: Parked) -> Doomed:
         """Give a parked arrival up: it is to be unlinked.  Raises NoSpace, IoError."""

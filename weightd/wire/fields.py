@@ -12,8 +12,9 @@ from weightd.model import (
     FILE_PATH_BYTES_MAX,
     KEY_BYTES_MAX,
     KEY_SEGMENTS_MAX,
+    OWN_HOLDERS,
     file_path_fault,
-    parse_holder,
+    parse_callers_holder,
     parse_sha256,
 )
 
@@ -42,6 +43,7 @@ KEY_SCHEMA: Final[dict[str, object]] = {
 HOLDER_SCHEMA: Final[dict[str, object]] = {
     "type": "string",
     "pattern": HOLDER_PATTERN,
+    "not": {"pattern": f"^{OWN_HOLDERS}"},
     "examples": ["vllm-7f9c:1"],
 }
 
@@ -200,7 +202,9 @@ Sources: TypeAlias = Annotated[
 
 CredentialName: TypeAlias = Annotated[str, Field(pattern=CREDENTIAL_PATTERN)]
 
-Holder: TypeAlias = Annotated[str, AfterValidator(parse_holder), WithJsonSchema(HOLDER_SCHEMA)]
+Holder: TypeAlias = Annotated[
+    str, AfterValidator(parse_callers_holder), WithJsonSchema(HOLDER_SCHEMA)
+]
 
 Sha256: TypeAlias = Annotated[
     str,

@@ -130,7 +130,11 @@ class FetchRequest(Request):
         False, description="Ask the origin although the key is here: it may have changed there."
     )
     credential: CredentialName | None = Field(
-        None, description="Which of the daemon's `credentials` the origin is shown."
+        None,
+        description=(
+            "Which of the daemon's `credentials` is shown to those sources that it is for; at the "
+            "replica socket only one that says `for` which."
+        ),
     )
 
 

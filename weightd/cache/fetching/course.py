@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
+from typing import Final
 
 from weightd.cache.admission import Admission, Need, Want
 from weightd.cache.checks import Checks
@@ -29,9 +30,11 @@ from weightd.cache.publishing import Origination, Publications
 from weightd.cache.records import Record
 from weightd.cache.tasks import completed, ended
 from weightd.errors import (
+    ADMIN_SOCKET,
     Blocked,
     DigestMismatch,
     DiskFull,
+    Forbidden,
     GenerationGone,
     OriginChanged,
     OriginFailed,
@@ -40,10 +43,12 @@ from weightd.errors import (
     WeightdError,
 )
 from weightd.ledger import Generation, Reservation
-from weightd.model import FileEntry, GenerationId, Key, Manifest
-from weightd.origins import Origin, open_origin, parse_reference
+from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, content_digest
+from weightd.origins import Origin, check_credential, open_origin, parse_reference
 from weightd.origins.contract import Listing
 from weightd.store import Ingest, NoSpace
+
+NOTHING_ALLOWED: Final = "no origin is allowed here, since allow_origins lists none"
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +86,10 @@ class Course:
             job.source = source
             try:
                 async with self._origin(job, source) as origin:
-                    listing = await self._listing(job, origin, first)
+                    held = first
+                    listing = await self._listing(job, origin, held)
                     first = first or listing
-                    return await self._from(job, origin, listing)
+                    return await self._from(job, origin, listing, held)
             except (OriginFailed, OriginTimeout, DigestMismatch) as error:
                 log.warning("fetch of %s: %s", job.key, error)
                 if source is job.sources[-1]:
@@ -93,6 +99,13 @@ class Course:
     @asynccontextmanager
     async def _origin(self, job: Job, source: str) -> AsyncIterator[Origin]:
         options = self._context.options
+        # As when it was asked for, whatever the settings said then.
+        if job.uid is not None and not options.trust.allowed:
+            raise Forbidden(reason=NOTHING_ALLOWED, door=ADMIN_SOCKET)
+        if job.credential is not None:
+            references = [parse_reference(one) for one in job.sources]
+            anybody = job.uid is not None
+            check_credential(job.credential, references, options.trust, anybody=anybody)
         opened = self._context.workers.fetch(
             open_origin,
             parse_reference(source),
@@ -119,30 +132,47 @@ class Course:
         job.validators = listed.validators(listing)
         return listing
 
-    async def _from(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
-        """Bring the model from one source, listing it once more if it changed meanwhile."""
+    async def _from(
+        self, job: Job, origin: Origin, listing: Listing, held: Listing | None
+    ) -> FetchResult:
+        """Bring the model from one source, listing it once more if it changed meanwhile.
+
+        A mirror is ``held`` to what the first source listed, then too.
+        """
         try:
-            return await self._bring(job, origin, listing)
-        except LinkGone as gone:
-            log.warning("fetch of %s reads what it would have linked: %s", job.key, gone)
-            return await self._bring(job, origin, listing)
+            return await self._linking(job, origin, listing)
         except OriginChanged as changed:
             log.warning("fetch of %s begins again: %s", job.key, changed)
         # The first one is closed: whoever read from it was to end.
         async with self._origin(job, job.source) as again:
-            return await self._bring(job, again, await self._listing(job, again, None))
+            return await self._linking(job, again, await self._listing(job, again, held))
 
-    async def _bring(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
+    async def _linking(self, job: Job, origin: Origin, listing: Listing) -> FetchResult:
+        """Bring it, reading what is here already and cannot be linked."""
+        unlinked: set[Digest | None] = set()
+        while True:
+            try:
+                return await self._bring(job, origin, listing, unlinked)
+            except LinkGone as gone:
+                log.warning("fetch of %s reads what it would have linked: %s", job.key, gone)
+                # One may have been damaged; after a second one it is the disk that links none.
+                again = bool(unlinked)
+                unlinked |= {file.sha256 for file in listing.files} if again else {gone.sha256}
+
+    async def _bring(
+        self, job: Job, origin: Origin, listing: Listing, unlinked: Container[Digest | None]
+    ) -> FetchResult:
         current = await self._checks.current(job.key)
         if current is not None:
             manifest = self._context.models[current.id].manifest
             if manifest.source == _source(job):
                 listing = listed.recalled(listing, manifest)
             if _is_same(job, listing, manifest):
+                _must_be_wished(job, manifest.digest)
                 return await completed(self._stay(job, current))
         self._drop_what_changed(job, listing)
         wished = self._context.clock.now()
-        plan, reservation = await self._admit(job, listing)
+        plan, reservation = await self._admit(job, listing, unlinked)
         try:
             await self._admission.granted(reservation)
             self._context.counters.admission_seconds.observe(self._context.clock.now() - wished)
@@ -151,6 +181,9 @@ class Course:
                 files = await opened.fill(origin, self._bandwidth)
                 if reservation.refusal is not None:
                     raise reservation.refusal
+                # Which of the files is another is not known: none is kept to go on from.
+                opened.worth_keeping = job.digest in (None, content_digest(files))
+                _must_be_wished(job, content_digest(files))
                 job.enter("publishing")
                 return await completed(self._arrive(job, reservation, opened.ingest, files))
         except NoSpace as error:
@@ -175,12 +208,14 @@ class Course:
             log.warning("fetch of %s begins again: its files are others now", job.key)
             self._evictions.drop_partial(job.key)
 
-    async def _admit(self, job: Job, listing: Listing) -> tuple[Plan, Reservation]:
+    async def _admit(
+        self, job: Job, listing: Listing, unlinked: Container[Digest | None]
+    ) -> tuple[Plan, Reservation]:
         """Wait for room as long as the most patient caller does.
 
         Raises TooLarge, Blocked or DiskFull; no byte was asked for and nothing evicted then.
         """
-        plan = listed.plan(self._context, listing)
+        plan = listed.plan(self._context, listing, (), unlinked)
         # A damaged model is in the books no more after this.
         for id in {link.generation for link in plan.links}:
             await self._checks.known(id)
@@ -189,11 +224,11 @@ class Course:
             nonlocal plan
             partial = self._partial(job.key)
             started = () if partial is None else partial.stored.paths
-            plan = listed.plan(self._context, listing, started)
+            plan = listed.plan(self._context, listing, started, unlinked)
             links = tuple({link.generation: None for link in plan.links})
             resuming = None if partial is None else partial.booked
             job.needed = plan.size
-            return Need(plan.size, links, resuming, job.spare)
+            return Need(plan.size, links, resuming, job.spares)
 
         want = Want(job.key, listing.bytes or 0, need)
         loop = asyncio.get_running_loop()
@@ -266,17 +301,32 @@ class Course:
 
     async def _pin_for(self, terms: FetchTerms, id: GenerationId) -> Record:
         """Pin what came, whatever else of the key the holder has; else what replaced it already."""
-        pin, holder, ttl = self._pins.pin, terms.holder or "", self._ttl(terms)
+        if terms.digest not in (None, id.digest):
+            raise DigestMismatch(expected=terms.digest or "", actual=id.digest, file=str(id.key))
+        pin, holder = self._pins.pin, terms.holder or ""
+        ttl, forever = lease_of(self._context, terms, id.key)
         try:
-            outcome = await pin(holder, id.key, ttl, terms.forever, id.digest, terms.uid)
+            outcome = await pin(holder, id.key, ttl, forever, id.digest, terms.uid)
         except GenerationGone:
-            outcome = await pin(holder, id.key, ttl, terms.forever, terms.digest, terms.uid)
+            outcome = await pin(holder, id.key, ttl, forever, terms.digest, terms.uid)
         return outcome.record
 
-    def _ttl(self, terms: FetchTerms) -> float | None:
-        if terms.forever:
-            return None
-        return self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
+
+def lease_of(context: Context, terms: FetchTerms, key: Key) -> tuple[float | None, bool]:
+    """For how long a fetch pins, and whether across reboots: as it says, else as it is pinned.
+
+    A holder who has no pin, and names no time, has `Options.fetch_ttl`.
+    """
+    if terms.forever or terms.ttl is not None:
+        return terms.ttl, terms.forever
+    held = context.ledger.held(terms.holder or "", key)
+    return (held[-1].ttl, held[-1].forever) if held else (context.options.fetch_ttl, False)
+
+
+def _must_be_wished(job: Job, actual: Digest) -> None:
+    """Raise DigestMismatch for other content than the caller insists on."""
+    if job.digest is not None and actual != job.digest:
+        raise DigestMismatch(expected=job.digest, actual=actual, file=str(job.key))
 
 
 def _source(job: Job) -> str:

@@ -7,12 +7,14 @@ import copy
 import functools
 import itertools
 import logging
-import math
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
+from weightd.cache.admission import Spares
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.fetching import resting
 from weightd.cache.fetching.course import Course
 from weightd.cache.fetching.job import Caller, Job, fingerprint_of
 from weightd.cache.fetching.shelf import Jobs
@@ -24,8 +26,6 @@ from weightd.errors import (
     Draining,
     FetchCancelled,
     IoError,
-    OriginFailed,
-    OriginTimeout,
     TooMany,
     WeightdError,
 )
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 2.0
 """How long one who does not wait is kept, so that a refusal is answered and not a job."""
 
+WAITING_MAX: Final = 16
+"""Jobs that wait for room and are not counted among those that run at once."""
+
 ROOM_SECONDS: Final = 1.0
 """How much longer than its callers wait a job has, to say how it was refused."""
-
-BACKOFF_FIRST_SECONDS: Final = 2.0
-BACKOFF_MAX_SECONDS: Final = 300.0
 
 
 class Fetches:
@@ -78,20 +78,20 @@ class Fetches:
         caller = Caller(terms, now + terms.wait)
         if job is not None:
             _must_agree(job, terms)
+            job.join(caller)
             job.asked_at = now
-            job.callers.append(caller)
             job.changed.notify()
             self._context.counters.fetch_joined += 1
             if job.preload:
                 # Asked for, it is a fetch like any other.
-                job.preload, job.spare = False, frozenset()
+                job.preload, job.spares = False, None
                 job.place, job.order = 0, next(self._orders)
                 self.start_next()
             if terms.holder is None:
                 return job, caller
         else:
             job = self._begin(key, terms)
-            job.callers.append(caller)
+            job.join(caller)
         try:
             await self._jobs.keep(job)
         except IoError as error:
@@ -104,8 +104,8 @@ class Fetches:
             self.start_next()
         return job, caller
 
-    def preload(self, key: Key, terms: FetchTerms, place: int, spare: frozenset[Key]) -> None:
-        """Wish for ``key`` when nothing else is to be done, without evicting ``spare``.
+    def preload(self, key: Key, terms: FetchTerms, place: int, spares: Spares) -> None:
+        """Wish for ``key`` when nothing else is to be done, evicting nothing that it ``spares``.
 
         Of those that wait for their turn the lowest ``place`` is next.  A holder has its pin
         before anything can evict what came.  Raises as `join` does.
@@ -115,7 +115,7 @@ class Fetches:
             job = self._begin(key, terms)
             job.preload = True
         if job.preload:
-            job.place, job.spare = place, spare
+            job.place, job.spares = place, spares
             if terms.holder is not None and terms.holder not in job.holders:
                 job.callers.append(Caller(terms, until=job.asked_at, here=False))
         self.start_next()
@@ -123,7 +123,7 @@ class Fetches:
     async def unload(self, wished: Mapping[Key, tuple[str, ...]]) -> None:
         """Give up the preloads that are not ``wished``, or from elsewhere."""
         for job in list(self._jobs.unended()):
-            if job.preload and wished.get(job.key) != job.sources:
+            if job.preload and fingerprint_of(wished.get(job.key, ())) != job.fingerprint:
                 await self.cancel(job.id, "it is not to be preloaded any more")
 
     def last(self, key: Key) -> Job | None:
@@ -134,8 +134,8 @@ class Fetches:
         if self._draining:
             raise Draining
         previous = self._jobs.last(key)
-        if (resting := self._resting(key, terms.sources)) is not None:
-            raise resting
+        if previous is not None:
+            resting.must_be_over(previous, terms, self._context.clock.now())
         options = self._context.options
         if self._jobs.queued >= options.fetches_queued:
             raise TooMany(what="fetches waiting their turn", limit=options.fetches_queued)
@@ -151,25 +151,10 @@ class Fetches:
             uid=terms.uid,
             asked_at=asyncio.get_running_loop().time(),
         )
-        if previous is not None and previous.fingerprint == job.fingerprint:
+        if previous is not None and resting.is_same_wish(previous, terms):
             job.attempts = previous.attempts
         self._jobs.add(job)
         return job
-
-    def _resting(self, key: Key, sources: tuple[str, ...]) -> WeightdError | None:
-        """Why the origin is not asked again yet, None when it may be."""
-        previous = self._jobs.last(key)
-        if previous is None or previous.error is None:
-            return None
-        if previous.fingerprint != fingerprint_of(sources):
-            return None
-        left = (previous.retry_at or 0.0) - self._context.clock.now()
-        if left <= 0:
-            return None
-        error = copy.copy(previous.error)
-        if isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
-            error.retry_after = math.ceil(left)
-        return error
 
     async def outcome(self, job: Job, caller: Caller) -> None:
         """Wait as long as the caller does; the job may not have ended then.
@@ -270,7 +255,11 @@ class Fetches:
 
     def start_next(self) -> None:
         """Start as many as may run: those waited for first, preloads last."""
-        while not self._draining and len(self._running) < self._context.options.fetch_concurrency:
+        while not self._draining and self._may_start():
+            # A user at the replica door leaves room for the others.
+            shares: Counter[int | None] = Counter(job.uid for job in self._running)
+            shares[None] = 0
+            share = max(1, self._context.options.fetch_concurrency // 2)
             # One preload at a time: so they have room in their order, and keep nobody waiting.
             preloading = any(job.preload for job in self._running)
             queued = [
@@ -279,6 +268,7 @@ class Fetches:
                 if job not in self._running
                 and job.cancelled is None
                 and not (job.preload and preloading)
+                and shares[job.uid] < share
             ]
             if not queued:
                 return
@@ -288,8 +278,15 @@ class Fetches:
             # Not in the task itself: cancelled before its first step, it has none.
             task.add_done_callback(functools.partial(self._over, job))
 
+    def _may_start(self) -> bool:
+        """Whether one more may run: those that wait for room are in nobody's way."""
+        waiting = sum(job.state == "waiting" for job in self._running)
+        at_once = self._context.options.fetch_concurrency
+        return len(self._running) - min(waiting, WAITING_MAX) < at_once
+
     async def tidy(self) -> None:
         """Forget what is over, give up what nobody wants.  Raises IoError."""
+        self.start_next()
         options = self._context.options
         now, loop_now = self._context.clock.now(), asyncio.get_running_loop().time()
         for job in self._jobs.newest_first():
@@ -299,6 +296,7 @@ class Fetches:
             kept = self._context.partials.of(job.key) is not None
             if job.ended and not kept and now - (job.ended_at or now) > options.fetch_kept:
                 await self._jobs.forget(job)
+        await self._jobs.tidy()
         for partial in self._context.partials:
             key, age = partial.stored.key, now - partial.stored.at
             if age > options.partial_ttl and self._jobs.live(key) is None:
@@ -318,14 +316,31 @@ class Fetches:
     def _over(self, job: Job, _: asyncio.Task[None]) -> None:
         """The job runs no more; another may."""
         del self._running[job]
+        stored = self._context.partials.stored(job.key)
+        if stored is not None and self._jobs.live(job.key) is None:
+            self._context.partials.noted(stored, b"")
         job.changed.notify()
         self.start_next()
+
+    async def _recall(self, key: Key) -> None:
+        """Have the note of what is here of ``key`` at hand; without one it is given up."""
+        stored = self._context.partials.stored(key)
+        if stored is None or stored.note:
+            return
+        try:
+            note = await self._context.workers.disk(self._context.store.note_of, stored)
+        except IoError as error:
+            log.warning("what was fetched of %s cannot be gone on with: %s", key, error)
+            self._evictions.drop_partial(key)
+        else:
+            self._context.partials.noted(stored, note)
 
     async def _ended_with(self, job: Job) -> WeightdError | None:
         """Run the job; what it failed with.  Parked, it is queued again."""
         kind = parse_reference(job.source).kind
         counters = self._context.counters
         try:
+            await self._recall(job.key)
             result = await self._course.run(job)
         except WeightdError as error:
             kind = parse_reference(job.source).kind
@@ -363,24 +378,11 @@ class Fetches:
             job.enter("cancelled")
             self._tell("fetch-cancelled", job)
         else:
-            self._rest(job, error, now)
+            resting.begin(job, error, now)
             job.enter("failed")
             self._tell("fetch-failed", job)
         job.changed.notify()
-        self._jobs.ended(job)
-        try:
-            await self._jobs.keep(job)
-        except IoError as failed:
-            log.warning("the end of the fetch of %s is not written down: %s", job.key, failed)
-
-    def _rest(self, job: Job, error: WeightdError, now: float) -> None:
-        """After what the origin did, let it be for a while: longer each time."""
-        if not isinstance(error, OriginFailed | OriginTimeout | DigestMismatch):
-            return
-        job.attempts += 1
-        pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (job.attempts - 1))
-        pause = max(pause, error.retry_after or 0.0)
-        job.retry_at, error.retry_after = now + pause, math.ceil(pause)
+        await self._jobs.ended(job)
 
     def _tell(self, type: str, job: Job) -> None:
         self._context.events.tell(

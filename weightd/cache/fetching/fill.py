@@ -13,7 +13,7 @@ from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.bandwidth import Bandwidth
 from weightd.cache.fetching.download import Download
 from weightd.cache.fetching.job import Job
-from weightd.cache.fetching.listed import Plan, unchanged
+from weightd.cache.fetching.listed import Link, Plan, unchanged
 from weightd.cache.fetching.ranges import Piece
 from weightd.cache.fetching.stored import decode_note, encode_note
 from weightd.cache.fetching.streams import Streams
@@ -21,16 +21,20 @@ from weightd.cache.tasks import completed
 from weightd.cache.workers import STREAM_THREADS
 from weightd.errors import Blocked, DiskFull, IoError, TooLarge
 from weightd.ledger import Reservation
-from weightd.model import FileEntry
+from weightd.model import Digest, FileEntry
 from weightd.origins import parse_reference
 from weightd.origins.contract import Origin, OriginKind, RemoteFile
-from weightd.store import NoSpace, Parked
+from weightd.store import Ingest, NoSpace, Parked
 
 log = logging.getLogger(__name__)
 
 
 class LinkGone(Exception):
-    """A file that was to be linked is not what it was published as any more."""
+    """A file that was to be linked is not what it was published as any more, or takes no link."""
+
+    def __init__(self, reason: str, sha256: Digest) -> None:
+        super().__init__(reason)
+        self.sha256 = sha256
 
 
 class Tally:
@@ -89,6 +93,8 @@ class Filling:
         self.ingest = context.store.begin(job.key, resume=stored)
         self.before = None if stored is None else decode_note(stored.note)
         """What the partial says of itself: its source, and what was listed there."""
+        self.worth_keeping = True
+        """Whether it is to be gone on from when it is left."""
         self._stored = stored
         self._context = context
 
@@ -188,7 +194,7 @@ async def filling(
     except (TooLarge, Blocked, DiskFull):
         raise
     except (Exception, asyncio.CancelledError):
-        keep = job.cancelled is None
+        keep = filling.worth_keeping and job.cancelled is None
         raise
     finally:
         await completed(filling.leave(evictions, keep=keep))
@@ -197,27 +203,26 @@ async def filling(
 def _prepare(filling: Filling, tally: Tally) -> tuple[list[FileEntry], list[Piece]]:
     """Link what is here and open what is to be read.  Blocks."""
     ingest, plan = filling.ingest, filling.plan
-    ingest.note(encode_note(filling.job, plan.listing))
-    try:
-        linked = [
-            ingest.link(
-                FileEntry(link.file.path, link.file.bytes or 0, link.file.sha256 or ""),
-                link.generation,
-                link.path,
-                wrote=tally.wrote,
-            )
-            for link in plan.links
-        ]
-    except FileNotFoundError as error:
-        raise LinkGone(str(error)) from error
-    pieces = []
+    # What is old goes first: the note says of all that is here what it is.
     for file in plan.reads:
         if _is_stale(filling, file):
             log.warning("%s of %s begins again: it changed", file.path, filling.job.key)
             ingest.remove(file.path, wrote=tally.wrote)
+    ingest.note(encode_note(filling.job, plan.listing))
+    linked = [_linked(ingest, link, tally) for link in plan.links]
+    pieces = []
+    for file in plan.reads:
         part = ingest.part(file.path, file.bytes or 0, claim=tally.claim, wrote=tally.wrote)
         pieces.append(Piece(file, part))
     return linked, pieces
+
+
+def _linked(ingest: Ingest, link: Link, tally: Tally) -> FileEntry:
+    entry = FileEntry(link.file.path, link.file.bytes or 0, link.file.sha256 or "")
+    try:
+        return ingest.link(entry, link.generation, link.path, wrote=tally.wrote)
+    except FileNotFoundError as error:
+        raise LinkGone(str(error), entry.sha256) from error
 
 
 def _is_stale(filling: Filling, file: RemoteFile) -> bool:

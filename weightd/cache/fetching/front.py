@@ -9,7 +9,7 @@ from weightd.cache.checks import Checks
 from weightd.cache.context import Context, Options
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.bandwidth import Bandwidth
-from weightd.cache.fetching.course import Course
+from weightd.cache.fetching.course import NOTHING_ALLOWED, Course, lease_of
 from weightd.cache.fetching.fetches import Fetches
 from weightd.cache.fetching.job import Caller, Job
 from weightd.cache.fetching.preload import Preload
@@ -21,7 +21,7 @@ from weightd.cache.publishing import Publications
 from weightd.cache.records import Event, Record
 from weightd.errors import ADMIN_SOCKET, Forbidden, GenerationGone, InvalidRequest, NotResident
 from weightd.model import Key
-from weightd.origins import check_allowed, parse_reference
+from weightd.origins import check_allowed, check_credential, parse_reference
 from weightd.store import HistoryDatabase
 
 
@@ -98,6 +98,7 @@ class Fetching:
                 break
             # It pins for nobody any more.
             await job.over()
+        self._must_not_replace(key, terms)
         if job is None or terms.holder is None or terms.holder not in job.holders:
             self._context.counters.miss()
         job, caller = await self._fetches.join(key, terms)
@@ -107,18 +108,29 @@ class Fetching:
         self._context.counters.fetched_seconds.observe(self._context.clock.now() - wished)
         return FetchOutcome(self._record(job, caller), job.view())
 
+    def _must_not_replace(self, key: Key, terms: FetchTerms) -> None:
+        """Raise Forbidden for a user who would put something from elsewhere in a model's place."""
+        current = self._context.ledger.current(key)
+        if terms.uid is None or current is None:
+            return
+        source = self._context.models[current.id].manifest.source
+        if source not in {parse_reference(one).text for one in terms.sources}:
+            reason = f"what is here of {key} is not from that source"
+            raise Forbidden(reason=reason, door=ADMIN_SOCKET)
+
     async def _must_be_allowed(self, terms: FetchTerms) -> None:
-        """Raise InvalidRequest or Forbidden for a source that is not to be asked."""
+        """Raise InvalidRequest or Forbidden for a source or credential that may not be used."""
         if not terms.sources:
             raise InvalidRequest(what="source", reason="it names none")
         trust = self._context.options.trust
         if terms.uid is not None and not trust.allowed:
-            reason = "no origin is allowed here, since allow_origins lists none"
-            raise Forbidden(reason=reason, door=ADMIN_SOCKET)
+            raise Forbidden(reason=NOTHING_ALLOWED, door=ADMIN_SOCKET)
         references = [parse_reference(source) for source in terms.sources]
         for reference in references:
             # A file:// may have to be resolved on a disk.
             await self._context.workers.disk(check_allowed, reference, trust)
+        if terms.credential is not None:
+            check_credential(terms.credential, references, trust, anybody=terms.uid is not None)
 
     async def _here(self, key: Key, terms: FetchTerms) -> Record | None:
         """What is here of what is wished, used and, for a holder, pinned; None for a miss."""
@@ -128,16 +140,9 @@ class Fetching:
         if terms.holder is None:
             self._context.ledger.use(key, self._context.clock.now())
             return self._context.record(generation)
-        ttl = self._context.options.fetch_ttl if terms.ttl is None else terms.ttl
+        ttl, forever = lease_of(self._context, terms, key)
         try:
-            outcome = await self._pins.pin(
-                terms.holder,
-                key,
-                None if terms.forever else ttl,
-                terms.forever,
-                terms.digest,
-                terms.uid,
-            )
+            outcome = await self._pins.pin(terms.holder, key, ttl, forever, terms.digest, terms.uid)
         except (NotResident, GenerationGone):
             return None
         return outcome.record

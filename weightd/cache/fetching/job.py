@@ -8,15 +8,19 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from weightd.cache.admission import Spares
 from weightd.cache.fetching.terms import ENDED, FetchResult, FetchState, FetchTerms, FetchView
 from weightd.cache.records import Record
 from weightd.cache.tasks import Signal
-from weightd.errors import WeightdError
+from weightd.errors import TooMany, WeightdError
 from weightd.model import Digest, Key
 from weightd.origins import parse_reference
 
 RATE_SECONDS: Final = 5.0
 """The rate shown is the mean over so many seconds."""
+
+HOLDERS_MAX: Final = 1024
+"""For so many holders of one user a job is pinned at most."""
 
 
 def fingerprint_of(sources: tuple[str, ...]) -> str:
@@ -42,7 +46,7 @@ class Caller:
 class Job:
     """One key on its way.  ``order`` is its place in the queue; ``preload`` goes after all others.
 
-    ``place`` is that among the preloads.  ``spare`` are keys that it must not
+    ``place`` is that among the preloads.  ``spares`` says what it must not
     evict.  ``asked_at`` is when somebody last asked for it or about it, on the
     loop's clock.  ``uid`` is the user who began it at the replica door.
     ``fingerprint`` stands for ``sources``, also after a restart, which forgets
@@ -60,7 +64,7 @@ class Job:
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     preload: bool = False
     place: int = 0
-    spare: frozenset[Key] = frozenset()
+    spares: Spares | None = None
     state: FetchState = "queued"
     source: str = ""
     fingerprint: str = ""
@@ -107,6 +111,25 @@ class Job:
     def waited_for(self) -> bool:
         """Whether a caller stays until it is here."""
         return any(caller.here for caller in self.callers)
+
+    def join(self, caller: Caller) -> None:
+        """Somebody asks for it.  Raises TooMany.
+
+        It is pinned once for a holder who asks again and again, by the terms of the last
+        time; those who left without a pin to come leave nothing.
+        """
+        holder, uid = again = caller.terms.holder, caller.terms.uid
+        kept = [
+            one
+            for one in self.callers
+            if one.here
+            or (one.terms.holder is not None and (one.terms.holder, one.terms.uid) != again)
+        ]
+        if holder is not None:
+            held = sum(one.terms.holder is not None and one.terms.uid == uid for one in kept)
+            if held >= HOLDERS_MAX:
+                raise TooMany(what="holders of one user for this fetch", limit=HOLDERS_MAX)
+        self.callers = [*kept, caller]
 
     def turn(self) -> tuple[bool, bool, int, int]:
         """The least is next: those waited for, those nobody waits for, what is preloaded."""

@@ -17,6 +17,7 @@ from weightd.model import (
     file_path_fault,
 )
 from weightd.origins.contract import Listing, RemoteFile
+from weightd.store.names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,14 @@ def sound(source: str, listing: Listing) -> Listing:
         raise refuse("it lists no file")
     if len(listing.files) > FILES_MAX:
         raise refuse(f"it lists {len(listing.files)} files, more than {FILES_MAX}")
-    paths = [file.path for file in listing.files]
-    directories = {path.rpartition("/")[0] for path in paths}
+    names = Names()
     for file in listing.files:
         if (fault := file_path_fault(file.path)) is not None:
             raise refuse(f"it lists {file.path!r:.100}, which names no file of a model: {fault}")
         if file.bytes is None:
             raise refuse(f"it does not tell the length of {file.path}")
-        if file.path in directories:
-            raise refuse(f"it lists {file.path} as a file and as a directory")
-    if len(set(paths)) != len(paths):
-        raise refuse("it lists a file twice")
+        if (fault := names.add_file(file.path)) is not None:
+            raise refuse(f"no model can be made of it, for its {file.path}: {fault}")
     return listing
 
 
@@ -137,14 +135,21 @@ def unchanged(before: RemoteFile, now: RemoteFile, *, same_source: bool) -> bool
     return same_source and before.validator is not None and before.validator == now.validator
 
 
-def plan(context: Context, listing: Listing, started: Container[str] = ()) -> Plan:
+def plan(
+    context: Context,
+    listing: Listing,
+    started: Container[str] = (),
+    unlinked: Container[Digest | None] = (),
+) -> Plan:
     """What to link and what to read; files that were ``started`` are read to their end.
 
+    What is in ``unlinked`` is read although it is here: it could not be linked.
     Decided on the books of this instant: reserve before they change.
     """
     links, reads = [], []
     for file in listing.files:
-        link = None if file.path in started else _link(context, file)
+        known = file.path in started or file.sha256 in unlinked
+        link = None if known else _link(context, file)
         if link is None:
             reads.append(file)
         else:

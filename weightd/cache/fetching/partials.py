@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weightd.ledger import Dropped, Ledger, Remains, Reservation
 from weightd.ledger import Parked as BookedPartial
@@ -42,7 +42,25 @@ class Partials:
     def load(self, stored: StoredPartial) -> None:
         """Enter what a start found."""
         booked = self._ledger.load_parked(stored.key, stored.bytes)
-        self._partials[stored.key] = Partial(stored, booked)
+        self._partials[stored.key] = Partial(replace(stored, note=b""), booked)
+
+    def stored(self, key: Key) -> StoredPartial | None:
+        """What the disk has of ``key``, also if it is about to go; its note may be empty."""
+        if key in self._aside:
+            return self._aside[key][0]
+        partial = self._partials.get(key)
+        return None if partial is None else partial.stored
+
+    def noted(self, stored: StoredPartial, note: bytes) -> None:
+        """Have its note at hand while a job of the key runs, or empty: it may be long."""
+        key, now = stored.key, self.stored(stored.key)
+        if now is None or now.id != stored.id:
+            return
+        now = replace(now, note=note)
+        if key in self._aside:
+            self._aside[key] = now, self._aside[key][1]
+        else:
+            self._partials[key] = Partial(now, self._partials[key].booked)
 
     def resume(self, key: Key, reservation: Reservation) -> None:
         """The bytes of the partial of ``key`` are the reservation's now."""

@@ -2,16 +2,18 @@
 
 In order: one that would evict another wished for before it stays away and is
 reported, rather than that the two take turns.  It is wished for again when the
-books have room for it, or after a while; what somebody cancels, when the list
-is read again.
+books have room for it, or after a while; what somebody cancels, and what turned
+out to be other content, when the list is read again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+from weightd.cache.admission import Spares
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.fetches import Fetches
@@ -20,6 +22,7 @@ from weightd.cache.fetching.terms import FetchTerms, Wish
 from weightd.cache.pinning import Pins
 from weightd.errors import (
     Blocked,
+    DigestMismatch,
     DiskFull,
     FetchCancelled,
     NotPinned,
@@ -27,9 +30,13 @@ from weightd.errors import (
     TooLarge,
     WeightdError,
 )
-from weightd.model import GenerationId, Key
+from weightd.ledger import Generation
+from weightd.model import OWN_HOLDERS, GenerationId, Key
 
-HOLDER: Final = "weightd:preload"
+HOLDER: Final = f"{OWN_HOLDERS}preload"
+
+IDLE_SECONDS: Final = 600.0
+"""What somebody used less long ago does not go for a preload."""
 
 AGAIN_SECONDS: Final = 300.0
 """How long what did not fit is let be, since its origin is asked each time."""
@@ -50,6 +57,8 @@ class Preload:
         self._wishes: tuple[Wish, ...] = ()
         self._reported: dict[Key, str] = {}
         self._kept: dict[Key, GenerationId] = {}
+        self._given_up: set[Key] = set()
+        """What is let be until the list is read again, also when its job is long forgotten."""
         self._before: set[str] = set()
         """The jobs that had ended when the list was read: since then all may be otherwise."""
 
@@ -57,39 +66,73 @@ class Preload:
         """Replace the list; what is not wished any more is kept for nobody."""
         self._wishes = tuple(wishes)
         self._reported.clear()
-        forever = {wish.key for wish in wishes if wish.keep == "forever"}
+        self._given_up.clear()
+        forever = {wish.key: wish for wish in wishes if wish.keep == "forever"}
         # Also those that an earlier run pinned, by settings that were others then.
-        held = {one.id.key for one in self._context.ledger.generations() if HOLDER in one.pins}
-        for key in held - forever:
-            await self._unpin(key)
-        await self._fetches.unload({wish.key: wish.sources for wish in wishes})
+        held = [one.id for one in self._context.ledger.generations() if HOLDER in one.pins]
+        for id in held:
+            wish = forever.get(id.key)
+            if wish is None or wish.digest not in (None, id.digest):
+                await self._unpin(id.key)
+        going_on = filter(self._goes_on, wishes)
+        await self._fetches.unload({wish.key: wish.sources for wish in going_on})
         last = [self._fetches.last(wish.key) for wish in wishes]
         self._before = {job.id for job in last if job is not None}
         await self.tidy()
 
     async def tidy(self) -> None:
         """Fetch what is missing, keep what is here as long as it is to be kept."""
-        spare: set[Key] = set()
+        before: set[Key] = set()
         for place, wish in enumerate(self._wishes):
-            if self._context.ledger.current(wish.key) is None:
-                self._fetch(wish, place, frozenset(spare))
+            if self._here(wish) is None:
+                self._fetch(wish, place, partial(self._is_wanted_more, frozenset(before)))
             else:
                 self._reported.pop(wish.key, None)
                 if wish.keep == "forever":
                     await self._pin(wish.key)
-            spare.add(wish.key)
+            before.add(wish.key)
         self._guard()
 
-    def _fetch(self, wish: Wish, place: int, spare: frozenset[Key]) -> None:
+    def _here(self, wish: Wish) -> Generation | None:
+        """What is here of a wish; other content than it insists on is not."""
+        current = self._context.ledger.current(wish.key)
+        if current is not None and wish.digest in (None, current.id.digest):
+            return current
+        return None
+
+    def _goes_on(self, wish: Wish) -> bool:
+        """Whether what is under way for a key, if anything, is still what is wished."""
+        job = self._fetches.live(wish.key)
+        return job is None or (job.credential, job.digest) == (wish.credential, wish.digest)
+
+    def _is_wanted_more(self, before: frozenset[Key], there: Generation) -> bool:
+        """Whether a model is not to go for a preload, which comes after those ``before``.
+
+        What somebody uses, and did not wish for, would be fetched again at once.
+        """
+        if there.id.key in before:
+            return True
+        wished = any(wish.key == there.id.key for wish in self._wishes)
+        return not wished and self._context.clock.now() - there.last_used < IDLE_SECONDS
+
+    def _fetch(self, wish: Wish, place: int, spares: Spares) -> None:
+        if wish.key in self._given_up:
+            return
         last = self._fetches.last(wish.key)
-        if last is not None and last.sources == wish.sources and last.error is not None:
+        if last is not None and _is_for(last, wish) and last.error is not None:
             self._report(wish.key, last.error)
-            if self._is_let_be(last, spare):
+            if self._is_let_be(last, spares):
                 return
         try:
             kept = wish.keep == "forever"
-            terms = FetchTerms(wish.sources, holder=HOLDER if kept else None, forever=kept)
-            self._fetches.preload(wish.key, terms, place, spare)
+            terms = FetchTerms(
+                wish.sources,
+                wish.digest,
+                holder=HOLDER if kept else None,
+                forever=kept,
+                credential=wish.credential,
+            )
+            self._fetches.preload(wish.key, terms, place, spares)
         except WeightdError as error:
             self._report(wish.key, error)
 
@@ -98,11 +141,17 @@ class Preload:
             self._reported[key] = error.code
             log.warning("%s is not preloaded: %s", key, error)
 
-    def _is_let_be(self, last: Job, spare: frozenset[Key]) -> bool:
-        """Whether somebody gave it up, or nothing has changed since it did not fit."""
+    def _is_let_be(self, last: Job, spares: Spares) -> bool:
+        """Whether nothing has changed since it did not fit, or it is given up.
+
+        That is what somebody cancelled, and what was all here and other content
+        than is insisted on.
+        """
         if last.id in self._before:
             return False
-        if isinstance(last.error, FetchCancelled):
+        other = isinstance(last.error, DigestMismatch) and last.error.expected == last.digest
+        if isinstance(last.error, FetchCancelled) or other:
+            self._given_up.add(last.key)
             return True
         if not isinstance(last.error, TooLarge | Blocked | DiskFull):
             return False
@@ -114,7 +163,7 @@ class Preload:
             victims = self._context.ledger.plan(last.key, last.needed)
         except (TooLarge, Blocked):
             return True
-        return any(victim.id.key in spare for victim in victims)
+        return any(spares(victim) for victim in victims)
 
     async def _pin(self, key: Key) -> None:
         held = self._context.ledger.held(HOLDER, key)
@@ -142,7 +191,7 @@ class Preload:
         ledger, now = self._context.ledger, self._context.clock.now()
         wanted: dict[Key, GenerationId] = {}
         for wish in self._wishes:
-            generation = ledger.current(wish.key)
+            generation = self._here(wish)
             if generation is None or not isinstance(wish.keep, float | int):
                 continue
             if now - generation.last_used < wish.keep:
@@ -158,3 +207,9 @@ class Preload:
             if key not in self._kept:
                 self._kept[key] = id
                 ledger.read(id, 1)
+
+
+def _is_for(job: Job, wish: Wish) -> bool:
+    """Whether a job was for what is wished, from there and by the same name."""
+    asked = job.sources, job.credential, job.digest
+    return asked == (wish.sources, wish.credential, wish.digest)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from weightd.cache.context import Context
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.stored import decode_job, encode_job
-from weightd.errors import OriginFailed, UnknownFetch
+from weightd.errors import IoError, OriginFailed, UnknownFetch
 from weightd.model import Key
 from weightd.store import HistoryDatabase, StoredFetch
 
 log = logging.getLogger(__name__)
 
+ENDED_MAX: Final = 1000
+"""So many ended jobs are remembered, those that ended last."""
+
+ENDED_OF_ONE_USER_MAX: Final = 64
+"""Of them so many that one user began at the replica door."""
+
+FORGET_AT_ONCE: Final = 64
+"""What is over is taken out of the history by so many at a time."""
+
 
 class Jobs:
-    """Every job until it is forgotten; at most one of a key is not ended."""
+    """Every job until it is forgotten; at most one of a key is not ended.
+
+    Of the ended ones only so many are remembered, see `ENDED_MAX`.
+    """
 
     def __init__(self, context: Context, database: HistoryDatabase) -> None:
         self._context = context
@@ -24,6 +38,11 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._live: dict[Key, Job] = {}
         self._last: dict[Key, Job] = {}
+        self._ended: dict[str, Job] = {}
+        """Those that have ended, the one that did first before all others."""
+        self._ended_of: Counter[int | None] = Counter()
+        self._forgotten: list[str] = []
+        """Known no more, and still in the history."""
 
     def live(self, key: Key) -> Job | None:
         """The job of ``key`` that has not ended."""
@@ -62,11 +81,14 @@ class Jobs:
         self._jobs[job.id] = job
         self._live[job.key] = job
 
-    def ended(self, job: Job) -> None:
-        """A job has ended."""
-        if self._live.get(job.key) is job:
-            del self._live[job.key]
-        self._last[job.key] = job
+    async def ended(self, job: Job) -> None:
+        """A job has ended, which is written down if it can be; for it older ones are forgotten."""
+        self._end(job)
+        try:
+            await self.keep(job)
+            await self.tidy(FORGET_AT_ONCE)
+        except IoError as error:
+            log.warning("the end of the fetch of %s is not written down: %s", job.key, error)
 
     async def keep(self, job: Job) -> None:
         """Write a job down.  Raises IoError."""
@@ -75,14 +97,42 @@ class Jobs:
 
     async def forget(self, job: Job) -> None:
         """Know nothing of an ended job any more.  Raises IoError."""
+        self._drop(job)
+        await self.tidy()
+
+    async def tidy(self, at_least: int = 1) -> None:
+        """Take what was forgotten out of the history, once it is so many.  Raises IoError."""
+        if len(self._forgotten) >= at_least:
+            # What fails is left to the next start, which forgets it as well.
+            ids, self._forgotten = self._forgotten, []
+            await self._context.workers.housekeep(self._database.forget_fetches, ids)
+
+    def _end(self, job: Job) -> None:
+        if self._live.get(job.key) is job:
+            del self._live[job.key]
+        self._last[job.key] = job
+        self._ended[job.id] = job
+        self._ended_of[job.uid] += 1
+        if job.uid is not None and self._ended_of[job.uid] > ENDED_OF_ONE_USER_MAX:
+            self._drop(next(one for one in self._ended.values() if one.uid == job.uid))
+        if len(self._ended) > ENDED_MAX:
+            self._drop(next(iter(self._ended.values())))
+
+    def _drop(self, job: Job) -> None:
+        """Know nothing of an ended job any more, but for the history."""
         self._jobs.pop(job.id, None)
+        if self._ended.pop(job.id, None) is not None:
+            self._ended_of[job.uid] -= 1
+            if not self._ended_of[job.uid]:
+                del self._ended_of[job.uid]
         if self._last.get(job.key) is job:
             del self._last[job.key]
-        await self._context.workers.housekeep(self._database.forget_fetches, [job.id])
+        self._forgotten.append(job.id)
 
     async def load(self) -> None:
         """Know what an earlier run knew.  Raises IoError."""
         now = self._context.clock.now()
+        ended = []
         for stored in await self._context.workers.housekeep(self._database.fetches):
             try:
                 job = decode_job(stored.id, stored.key, stored.record, 0, 0.0)
@@ -93,11 +143,12 @@ class Jobs:
             if not job.ended and job.secret:
                 job.state, job.ended_at, job.error = "failed", now, _forgotten(job)
             if job.ended:
-                last = self._last.get(job.key)
-                if last is None or (last.ended_at or 0.0) < (job.ended_at or now):
-                    self._last[job.key] = job
+                ended.append(job)
             else:
                 self._live[job.key] = job
+        for job in sorted(ended, key=lambda job: now if job.ended_at is None else job.ended_at):
+            self._end(job)
+        await self.tidy()
 
 
 def _forgotten(job: Job) -> OriginFailed:

@@ -85,17 +85,32 @@ def encode_note(job: Job, listing: Listing) -> bytes:
         "revision": listing.revision,
         "files": files,
     }
-    return json.dumps(fields).encode()
+    # As short as it can be: it may be of 10,000 files.
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def decode_note(note: bytes) -> tuple[str, Listing]:
     """The source and the listing of a note, which has no locations.
 
-    Raises ValueError, KeyError or TypeError.
+    Raises ValueError for what `encode_note` did not write.
     """
-    fields: dict[str, Any] = json.loads(note)
-    files = tuple(
-        RemoteFile(location="", **{name: file[name] for name in _FILE_FIELDS})
-        for file in fields["files"]
-    )
-    return str(fields["source"]), Listing(files, fields["revision"])
+    try:
+        fields: dict[str, Any] = json.loads(note)
+        files = tuple(_decode_file(file) for file in fields["files"])
+        source, revision = fields["source"], fields["revision"]
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"it is no note of weightd: {error!r:.100}") from error
+    if not isinstance(source, str) or not isinstance(revision, str | None):
+        raise ValueError("a note of another kind")
+    return source, Listing(files, revision)
+
+
+def _decode_file(fields: Mapping[str, Any]) -> RemoteFile:
+    """Raises ValueError, KeyError or TypeError."""
+    path, bytes, sha256, validator = (fields[name] for name in _FILE_FIELDS)
+    sized = bytes is None or (type(bytes) is int and bytes >= 0)
+    optional = isinstance(sha256, str | None) and isinstance(validator, str | None)
+    if not (isinstance(path, str) and sized and optional):
+        raise ValueError("a file of a note of another kind")
+    return RemoteFile(path=path, bytes=bytes, location="", sha256=sha256, validator=validator)

@@ -89,9 +89,12 @@ class Wish:
     """A model that the settings want here: fetched when nothing else is to be done.
 
     ``keep`` is ``forever`` (pinned while it is wished), how many seconds it
-    stays pinned after its last use, or None for no pin at all.
+    stays pinned after its last use, or None for no pin at all.  ``credential``
+    and ``digest`` are as in `FetchTerms`; other content is not what is wished.
     """
 
     key: Key
     sources: tuple[str, ...]
     keep: float | Literal["forever"] | None = None
+    credential: str | None = None
+    digest: Digest | None = None
