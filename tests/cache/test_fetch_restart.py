@@ -26,7 +26,7 @@ KEY = Key("m")
 
 @asynccontextmanager
 async def left_half_way(
-    root: Path, *, query: str = "", holder: str | None = None
+    root: Path, *, query: str = "", holder: str | None = None, insists: str | None = None
 ) -> AsyncIterator[tuple[Node, Origin]]:
     """A node that is about to start, and was drained before its one fetch had ended."""
     with http_origin() as origin:
@@ -35,6 +35,8 @@ async def left_half_way(
         async with running(root, 100 * BLOCK) as node:
             terms = FetchTerms((source,), holder=holder, forever=holder is not None)
             await node.cache.fetch(KEY, terms)
+            if insists is not None:
+                await node.cache.fetch(KEY, FetchTerms((source,), digest=insists, holder="picky"))
             node.cache.drain()
             await asyncio.sleep(0)
             origin.flowing.set()
@@ -173,6 +175,16 @@ async def test_a_holder_has_its_pin_after_a_restart_too(root: Path) -> None:
         assert [one async for one in node.cache.fetching.events(job.id)]
         (generation,) = node.cache.audit().generations()
         assert {name: pin.forever for name, pin in generation.pins.items()} == {"replica": True}
+
+
+async def test_who_insisted_on_other_content_is_not_pinned_after_a_restart_either(
+    root: Path,
+) -> None:
+    async with left_half_way(root, holder="replica", insists="a" * 64) as (node, _):
+        await node.restart()
+        (job,) = node.cache.fetching.views()
+        assert [one async for one in node.cache.fetching.events(job.id)]
+        assert [pin.holder for pin in node.cache.pins()] == ["replica"]
 
 
 async def test_what_is_secret_in_a_source_is_kept_nowhere(root: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import weightd
+from tests.frozen import frozen
 from weightd.failpoints import VARIABLE
 
 READY_WITHIN: Final = 60.0
@@ -153,12 +154,8 @@ class Daemon:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Stop every thread of it for a look at the disk at one instant."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        with frozen(self.process):
             yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
     def said(self) -> str:
         """The end of its log."""

@@ -13,8 +13,8 @@ from weightd.cache.evictions import Evictions
 from weightd.cache.queue import Queue, Ticket
 from weightd.cache.records import Verdict, Victim
 from weightd.cache.tasks import completed
-from weightd.errors import Blocked, DiskFull, TooLarge
-from weightd.ledger import Generation, Parked, Reservation, Room, disk_full
+from weightd.errors import Blocked, BlockedReason, DiskFull, TooLarge
+from weightd.ledger import Generation, Parked, Reservation, Room, Usage, disk_full
 from weightd.model import GenerationId, Key
 from weightd.store import SeizeRefused
 
@@ -134,18 +134,11 @@ class Admission:
 
     def _not_granted(self, reservation: Reservation) -> Blocked:
         usage = self._context.ledger.usage()
-        return Blocked(
-            reason="arriving",
-            bytes=reservation.bytes,
-            free=usage.free,
-            evictable=usage.evictable,
-            pinned=usage.pinned,
-            arriving=usage.reserved,
-            hint=(
-                f"{usage.doomed} bytes of evicted models have not left the disk yet; "
-                "see weightd's log for what keeps them."
-            ),
+        hint = (
+            f"{usage.doomed} bytes of evicted models have not left the disk yet; "
+            "see weightd's log for what keeps them."
         )
+        return _blocked(usage, "arriving", reservation.bytes, hint)
 
     async def grow(self, reservation: Reservation, extra: int, spare: int) -> int:
         """Promise ``extra`` bytes more, or ``extra + spare`` if they are free; answer how many."""
@@ -262,16 +255,8 @@ class Admission:
         return self._promise(want, room)
 
     def _after_those_who_wait(self, size: int) -> Blocked:
-        usage = self._context.ledger.usage()
-        return Blocked(
-            reason="arriving",
-            bytes=size,
-            free=usage.free,
-            evictable=usage.evictable,
-            pinned=usage.pinned,
-            arriving=usage.reserved,
-            hint=f"{self.waiting} arrivals wait for room and go first; wait with ?wait=SECONDS.",
-        )
+        hint = f"{self.waiting} arrivals wait for room and go first; wait with ?wait=SECONDS."
+        return _blocked(self._context.ledger.usage(), "arriving", size, hint)
 
     async def _reserve(self, want: Want) -> Reservation:
         """Reserve, and put the victims out of reach; plan again without those in use.
@@ -319,13 +304,18 @@ class Admission:
         spared = next((one.id.key for one in victims if spares(one)), None)
         if spared is None:
             return
-        usage = self._context.ledger.usage()
-        raise Blocked(
-            reason="pins",
-            bytes=need.size,
-            free=usage.free,
-            evictable=usage.evictable,
-            pinned=usage.pinned,
-            arriving=usage.reserved,
-            hint=f"It would evict {spared}, which is wanted more.",
-        )
+        hint = f"It would evict {spared}, which is wanted more."
+        raise _blocked(self._context.ledger.usage(), "pins", need.size, hint)
+
+
+def _blocked(usage: Usage, reason: BlockedReason, size: int, hint: str) -> Blocked:
+    """The refusal of ``size`` bytes with the figures of this moment."""
+    return Blocked(
+        reason=reason,
+        bytes=size,
+        free=usage.free,
+        evictable=usage.evictable,
+        pinned=usage.pinned,
+        arriving=usage.reserved,
+        hint=hint,
+    )

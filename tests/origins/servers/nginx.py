@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.frozen import frozen
 from tests.origins.servers.ports import end, free_ports, wait_until_it_listens
 from tests.polling import until
 
@@ -83,12 +82,8 @@ class Nginx:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Let it say nothing; whoever connects waits."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        with frozen(self.process):
             yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
     def answered(self) -> list[Answered]:
         """Every answer, once nobody is connected any more; the order is that of their ends."""

@@ -15,6 +15,7 @@ from weightd.model import Key
 from weightd.origins import parse_reference
 from weightd.origins.contract import Listing, RemoteFile
 
+_HOLDER_FIELDS: Final = ("holder", "ttl", "forever", "digest", "uid")
 _JOB_FIELDS: Final = (
     "fingerprint", "digest", "credential", "created_at", "uid", "preload", "state", "revision",
     "started_at", "ended_at", "retry_at", "attempts", "bytes_total", "bytes_done", "bytes_reused",
@@ -28,7 +29,7 @@ def encode_job(job: Job) -> str:
     fields = {name: getattr(job, name) for name in _JOB_FIELDS}
     fields |= {"sources": job.shown, "source": parse_reference(job.source).text}
     holders = [
-        {"holder": terms.holder, "ttl": terms.ttl, "forever": terms.forever, "uid": terms.uid}
+        {name: getattr(terms, name) for name in _HOLDER_FIELDS}
         for terms in (caller.terms for caller in job.callers)
         if terms.holder is not None
     ]

@@ -1,0 +1,20 @@
+"""A process that is made to stand still for a while."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def frozen(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> Iterator[None]:
+    """Stop every thread of it, and wait until they stand still; they go on afterwards."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
