@@ -52,6 +52,11 @@ class Content:
         os.close(self.descriptor)
         os.close(self._generation)
 
+    @property
+    def generation(self) -> int:
+        """A descriptor of the directory around it, in which weightd's own files are."""
+        return self._generation
+
     def progress(self) -> Progress:
         """Where it is written down what of each part is here."""
         with self._changing:
@@ -154,7 +159,7 @@ class Content:
 
     def _tidy(self) -> None:
         """Take away a manifest: the publication that wrote it did not come to its end."""
-        with os.scandir(self._generation) as entries:
+        with tree.listing(self._generation) as entries:
             names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
         for name in names:
             if name.lstrip(".") == layout.MANIFEST:
@@ -163,7 +168,7 @@ class Content:
     def _open_up(self, directory: int, path: str) -> None:
         """Find the directories there are; a publication may have made them read-only."""
         os.fchmod(directory, _FILLING_MODE)
-        with os.scandir(directory) as entries:
+        with tree.listing(directory) as entries:
             below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         for name in below:
             self.directories.add(path + name)

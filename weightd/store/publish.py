@@ -91,7 +91,7 @@ def _must_be_as_received(ingest: Ingest) -> None:
 
 def _flush_directories(root: Root, top: int) -> None:
     """Set mode and group of a directory and all below it, and flush each, deepest first."""
-    with os.scandir(top) as entries:
+    with tree.listing(top) as entries:
         below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in below:
         with opened(name, top) as directory:
@@ -135,6 +135,8 @@ def _take_back(root: Root, ingest: Ingest, record: Record, cause: OSError) -> No
     try:
         os.rename(name, ingest.id, src_dir_fd=root.models, dst_dir_fd=root.incoming)
     except OSError as error:
+        # What is published after all is about to go, and its user's files not with it.
+        ingest.give_back()
         ingest.settle()
         failure = IoError(
             call=f"rename of {layout.MODELS}/{name} back to {layout.INCOMING}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weightd.model import Blob, GenerationId, Key, Manifest
-from weightd.store import arrival, layout, manifest_file, progress, tree
+from weightd.store import adoption, arrival, layout, manifest_file, progress, tree
 from weightd.store.arrival import Parked
 from weightd.store.faults import printable, reading
 from weightd.store.layout import Doomed
@@ -135,6 +135,9 @@ def _scan_incoming(root: Root, report: ScanReport) -> None:
         if not (is_directory and layout.is_id(name)):
             report.foreign.append(f"{layout.INCOMING}/{printable(name)}")
             continue
+        if not _returned(root, name):
+            report.foreign.append(f"{layout.INCOMING}/{name}")
+            continue
         parked = _parked(root, name)
         if parked is None:
             _doom_arrival(root, name)
@@ -145,6 +148,17 @@ def _scan_incoming(root: Root, report: ScanReport) -> None:
             _doom_arrival(root, older.id)
         found[parked.key] = parked
     report.parked.extend(found.values())
+
+
+def _returned(root: Root, name: str) -> bool:
+    """Give back what was being adopted when the daemon ended; whether nothing of it is left."""
+    try:
+        return adoption.recover(root, name)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        # Nobody knows whose files are in it.
+        return False
 
 
 def _parked(root: Root, name: str) -> Parked | None:
@@ -202,6 +216,6 @@ def _is_overhead(path: str) -> bool:
 
 def _entries(directory: int) -> Iterator[tuple[str, bool]]:
     """Name, and whether it is a directory (not a link to one), listed before anything changes."""
-    with os.scandir(directory) as entries:
+    with tree.listing(directory) as entries:
         listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     yield from listed

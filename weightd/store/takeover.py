@@ -175,7 +175,7 @@ def _file(top: int, path: str) -> Iterator[int]:
 def _take_directories(taking: _Taking, directory: int, path: str) -> None:
     """From the top down: who has not entered yet finds the way closed."""
     taking.take(path, directory, _WRITER_MODE)
-    with os.scandir(directory) as entries:
+    with tree.listing(directory) as entries:
         below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in below:
         with tree.opened(name, directory) as child:

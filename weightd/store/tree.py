@@ -100,9 +100,20 @@ def open_regular(top: int, path: str, *, checked: bool = False) -> int | None:
     return descriptor if regular else None
 
 
+@contextmanager
+def listing(directory: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """The entries of an open directory as it is now.  Raises OSError.
+
+    By a descriptor of its own: btrfs tells through one, however often it is
+    asked, nothing that came after that was opened.
+    """
+    with opened(".", directory) as fresh, os.scandir(fresh) as entries:
+        yield entries
+
+
 def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Iterator[Leaf]:
     """Every leaf below ``top``.  What vanishes meanwhile is passed over.  Raises OSError."""
-    with os.scandir(top) as entries:
+    with listing(top) as entries:
         for entry in entries:
             path = prefix + entry.name
             try:
