@@ -18,6 +18,9 @@ VARIABLE: Final = "WEIGHTD_FAILPOINT"
 
 NAMES: Final = frozenset(
     {
+        "adopt.noted",
+        "adopt.moved",
+        "adopt.given-back",
         "ingest.begun",
         "ingest.file-written",
         "ingest.file-flushed",

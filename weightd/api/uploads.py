@@ -34,7 +34,7 @@ async def post_upload(request: Request) -> Response:
     )
     files = [Announced(file.path, file.bytes, file.sha256) for file in asked.files]
     begun = desk.cache.begin_upload(
-        Key.parse(asked.key), files, _owner(request), wait=query.wait, trusted=asked.trusted
+        Key.parse(asked.key), files, owner_of(request), wait=query.wait, trusted=asked.trusted
     )
     view = await while_there(request, begun)
     return json_answer(upload_words(view), 201, {"Location": f"/v1/uploads/{view.id}"})
@@ -58,7 +58,7 @@ async def delete_upload(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _owner(request: Request) -> Owner:
+def owner_of(request: Request) -> Owner:
     """The user that the kernel saw connect, who is to fill the directory."""
     owner = request.scope["extensions"][CONNECTION]["owner"]
     if owner is None:

@@ -12,6 +12,7 @@ from weightd.cache.fetching.terms import (
     FetchView,
     Wish,
 )
+from weightd.cache.publishing import Origination
 from weightd.cache.records import (
     EVENT_TYPES,
     Body,
@@ -32,7 +33,7 @@ from weightd.cache.records import (
     Victim,
 )
 from weightd.cache.uploads import Owner
-from weightd.store import Announced
+from weightd.store import Announced, Offered
 
 __all__ = [
     "ENDED",
@@ -49,7 +50,9 @@ __all__ = [
     "FetchView",
     "FilesystemFigures",
     "HistogramFigures",
+    "Offered",
     "Options",
+    "Origination",
     "Owner",
     "PinOutcome",
     "PinView",

@@ -31,13 +31,15 @@ class Need:
     """What an arrival needs of the books: ``size`` bytes of blocks in all.
 
     The generations in ``links`` are kept meanwhile, the bytes of ``resuming``
-    are here already.  It is not worth evicting what ``spares`` says is wanted more.
+    are here already; ``present`` bytes are on the disk as somebody else's.  It is
+    not worth evicting what ``spares`` says is wanted more.
     """
 
     size: int
     links: tuple[GenerationId, ...] = ()
     resuming: Parked | None = None
     spares: Spares | None = None
+    present: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,7 @@ class Admission:
         if need.spares is not None:
             self._must_spare(want.key, need, need.spares, room)
         reservation = self._context.ledger.reserve(
-            want.key, need.size, room, need.links, resuming=need.resuming
+            want.key, need.size, room, need.links, resuming=need.resuming, present=need.present
         )
         if need.resuming is not None:
             self._context.partials.resume(want.key, reservation)
@@ -296,7 +298,9 @@ class Admission:
         return reservation
 
     def _victims(self, key: Key, need: Need, room: Room) -> list[Generation]:
-        return self._context.ledger.plan(key, need.size, room, need.links, need.resuming)
+        return self._context.ledger.plan(
+            key, need.size, room, need.links, need.resuming, need.present
+        )
 
     def _must_spare(self, key: Key, need: Need, spares: Spares, room: Room) -> None:
         """Raise Blocked when it would cost what is wanted more."""

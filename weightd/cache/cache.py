@@ -15,6 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from weightd.cache import start
 from weightd.cache.admission import Admission
+from weightd.cache.adoptions import Adoptions
 from weightd.cache.arrivals import Arrivals
 from weightd.cache.checks import Checks
 from weightd.cache.clock import Clock, SteadyClock
@@ -26,7 +27,7 @@ from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
 from weightd.cache.pinning import Pins, told_in_time
-from weightd.cache.publishing import Publications
+from weightd.cache.publishing import UNTOLD, Origination, Publications
 from weightd.cache.records import (
     Body,
     Contents,
@@ -59,7 +60,15 @@ from weightd.errors import (
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import POLICIES, Ledger
 from weightd.model import Digest, Eviction, Key
-from weightd.store import Announced, HistoryDatabase, PinDatabase, ScanReport, SeizeRefused, Store
+from weightd.store import (
+    Announced,
+    HistoryDatabase,
+    Offered,
+    PinDatabase,
+    ScanReport,
+    SeizeRefused,
+    Store,
+)
 
 P = ParamSpec("P")
 D = TypeVar("D", PinDatabase, HistoryDatabase)
@@ -111,6 +120,9 @@ class WeightCache:
             self._context, self._admission, self._evictions, self._checks, self._publications
         )
         self.uploads = Uploads(self._context, self._admission, self._evictions, self._publications)
+        self._adoptions = Adoptions(
+            self._context, self._admission, self._evictions, self._publications
+        )
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -377,6 +389,19 @@ class WeightCache:
         """
         self._must_take_new()
         return await self.uploads.begin(key, files, owner, wait=wait, trusted=trusted)
+
+    async def adopt(
+        self,
+        key: Key,
+        files: Sequence[Offered],
+        uid: int,
+        *,
+        origination: Origination = UNTOLD,
+        wait: float = 0.0,
+    ) -> PutOutcome:
+        """Make a model of files where they are; see `Adoptions.adopt`.  Also raises Draining."""
+        self._must_take_new()
+        return await self._adoptions.adopt(key, files, uid, origination, wait)
 
     @property
     def fetching(self) -> Fetching:

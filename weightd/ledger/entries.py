@@ -57,9 +57,10 @@ class Reservation:
 
     ``granted`` of them may be written now; ``written`` of them have been, as
     far as the writer has told.  ``dropped`` goes for it besides the ``victims``;
-    see `Ledger.keep_parked`.  ``refusal`` is set when the budget or the disk
-    shrank meanwhile so that it fits no more: whoever brings it in raises that,
-    and releases it.
+    see `Ledger.keep_parked`.  ``present`` are on the disk already, as somebody
+    else's, and become ours by the commit.  ``refusal`` is set when the budget or
+    the disk shrank meanwhile so that it fits no more: whoever brings it in
+    raises that, and releases it.
     """
 
     key: Key
@@ -69,6 +70,7 @@ class Reservation:
     links: tuple[Generation, ...] = ()
     granted: int = 0
     written: int = 0
+    present: int = 0
     open: bool = True
     refusal: TooLarge | Blocked | DiskFull | None = None
 

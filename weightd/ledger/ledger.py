@@ -90,6 +90,7 @@ class Ledger(Holdings):
         room: Room | None = None,
         links: Iterable[GenerationId] = (),
         resuming: Parked | None = None,
+        present: int = 0,
     ) -> list[Generation]:
         """The generations that `reserve`, asked the same, would name as victims.
 
@@ -97,7 +98,7 @@ class Ledger(Holdings):
         """
         linked = tuple(self._shelf.known(id) for id in links)
         with self._guards.linked_meanwhile(linked):
-            return list(self._plan(key, size, room, resuming).victims)
+            return list(self._plan(key, size, room, resuming, present).victims)
 
     def reserve(
         self,
@@ -106,20 +107,21 @@ class Ledger(Holdings):
         room: Room | None = None,
         links: Iterable[GenerationId] = (),
         resuming: Parked | None = None,
+        present: int = 0,
     ) -> Reservation:
         """Promise ``size`` bytes, and name the victims that make them free.
 
         The generations in ``links`` are kept for as long as the reservation
         lasts; what they share with the arrival is no part of ``size``.  The bytes
-        of ``resuming`` are: the arrival has written them already.  Raises TooLarge,
-        Blocked or DiskFull when nothing could make it fit, and then nothing has
-        changed.
+        of ``resuming`` are: the arrival has written them already.  Of ``present``
+        bytes the budget is short, and the disk is not.  Raises TooLarge, Blocked or
+        DiskFull when nothing could make it fit, and then nothing has changed.
         """
         if resuming is not None and resuming.key != key:
             raise IllegalMove(f"what was parked of {resuming.key} is not resumed as {key}")
         linked = tuple(self._shelf.known(id) for id in links)
         with self._guards.linking(linked):
-            plan = self._plan(key, size, room, resuming)
+            plan = self._plan(key, size, room, resuming, present)
         own = 0 if resuming is None else resuming.bytes
         self.story.append(("reserve", str(key), size, own, len(plan.parked), len(plan.victims)))
         if resuming is not None:
@@ -128,12 +130,15 @@ class Ledger(Holdings):
         doomed = tuple(self._shelf.leave(victim) for victim in plan.victims)
         reservation = Reservation(key, max(size, own), doomed, dropped, linked)
         reservation.granted = reservation.written = own
+        reservation.present = present
         return self._promises.make(reservation)
 
-    def _plan(self, key: Key | None, size: int, room: Room | None, resuming: Parked | None) -> Plan:
+    def _plan(
+        self, key: Key | None, size: int, room: Room | None, resuming: Parked | None, present: int
+    ) -> Plan:
         replaced = None if key is None else self.current(key)
         if resuming is None:
-            return make_plan(self._books(), size, replaced, room)
+            return make_plan(self._books(), size, replaced, room, present=present)
         self._partials.must_be_here(resuming)
         own = resuming.bytes
         return make_plan(self._books(resuming), max(0, size - own), replaced, room, own=own)
@@ -170,7 +175,7 @@ class Ledger(Holdings):
         if room is None:
             return left
         unsure = room.unsure if sure else 0
-        return min(left, room.spare - unsure + self._promises.written)
+        return min(left, room.spare - unsure + self._promises.here)
 
     def refuse_unfit(self, room: Room | None = None) -> list[Reservation]:
         """Refuse arrivals under way for which budget or disk have become too small.
@@ -385,7 +390,7 @@ class Ledger(Holdings):
             capacity=self.capacity,
             blobs=self._shelf.blobs,
             reserved=self._promises.reserved + own,
-            unwritten=self._promises.reserved - self._promises.written,
+            unwritten=self._promises.reserved - self._promises.here,
             left=self._partials.bytes - own,
             doomed=self._shelf.doomed_bytes,
             pins_known=self.pins_known,

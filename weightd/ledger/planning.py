@@ -91,22 +91,24 @@ def make_plan(
     room: Room | None,
     *,
     own: int = 0,
+    present: int = 0,
 ) -> Plan:
     """What has to go so that ``size`` bytes fit, ``first`` before all other generations.
 
     ``own`` is what the arrival has already, promised or parked, when ``size`` is the rest.
+    ``present`` of the rest are on the disk already, as others'.
     Raises TooLarge, Blocked or DiskFull.
     """
     whole = own + size
     if whole > books.capacity:
         raise TooLarge(bytes=whole, capacity=books.capacity)
-    free = books.free if room is None else min(books.free, _disk_takes(books, room))
+    free = books.free if room is None else min(books.free, _disk_takes(books, room) + present)
     short = size - free
     if short <= 0:
         return Plan()
     if short <= books.evictable:
         return _choose(books, short, first)
-    if room is not None and not _could_take(books, size, room):
+    if room is not None and not _could_take(books, size - present, room):
         raise disk_full(whole, room)
     raise _blocked(books, size, free, own)
 

@@ -27,6 +27,11 @@ class Promises:
         return sum(reservation.written for reservation in self._open)
 
     @property
+    def here(self) -> int:
+        """Bytes that are on the disk already: written, or there as somebody else's."""
+        return sum(reservation.written + reservation.present for reservation in self._open)
+
+    @property
     def refused(self) -> int:
         """Bytes of those that were refused under way and are about to be released."""
         return sum(one.bytes for one in self._open if one.refusal is not None)

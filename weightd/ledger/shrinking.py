@@ -42,7 +42,7 @@ def short_on_disk(books: Books, promises: Promises, room: Room) -> int:
     live = list(promises.newest_first())
     written = sum(one.written for one in live)
     back = promises.written - written
-    unwritten = sum(one.bytes for one in live) - written
+    unwritten = sum(one.bytes - one.present for one in live) - written
     return unwritten + room.min_free - room.free - books.doomed - back
 
 

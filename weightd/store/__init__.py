@@ -5,6 +5,7 @@ verified model or none, and that what was acknowledged is found again after a
 crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
+from weightd.store.adoption import Offered
 from weightd.store.arrival import Parked
 from weightd.store.copying import NotCopied
 from weightd.store.faults import (
@@ -45,6 +46,7 @@ __all__ = [
     "Loss",
     "NoSpace",
     "NotCopied",
+    "Offered",
     "Parked",
     "Part",
     "PinDatabase",

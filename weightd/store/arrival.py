@@ -23,7 +23,10 @@ NAME: Final = ".arrival.json"
 
 _NEW_NAME: Final = ".arrival.new"
 
-OWN_NAMES: Final = (NAME, _NEW_NAME, progress.NAME)
+ADOPTED: Final = ".adopted.json"
+"""Where the files of a user came from that are to be a model; see `store.adoption`."""
+
+OWN_NAMES: Final = (NAME, _NEW_NAME, ADOPTED, progress.NAME)
 """What stands in an arrival beside the model, and goes once it is published."""
 
 BYTES_MAX: Final = 64 << 20

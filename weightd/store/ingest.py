@@ -20,7 +20,8 @@ from typing import Final, Self
 
 from weightd.errors import DigestMismatch, InvalidRequest, IoError
 from weightd.model import FileEntry, GenerationId, Key, file_path_fault
-from weightd.store import arrival, layout, takeover
+from weightd.store import adoption, arrival, layout, takeover
+from weightd.store.adoption import Adoption, Offered
 from weightd.store.archive import TarReader
 from weightd.store.arrival import Parked
 from weightd.store.content import Content
@@ -77,6 +78,7 @@ class Ingest:
         self._settled = False
         self._pour = Pour(root)
         self._content: Content | None = None
+        self._adoption: Adoption | None = None
 
     def make(self) -> None:
         """Make ``incoming/<id>/<last segment>``, or take over what was parked.
@@ -205,6 +207,27 @@ class Ingest:
         content.counted(occupied - content.blocks)
         return occupied
 
+    def adopt(self, files: Sequence[Offered], uid: int) -> tuple[FileEntry, ...]:
+        """Take the files of a user from where they are, verified and on stable storage.
+
+        Until it is published, an abort gives them back.
+        Raises InvalidRequest, InUse, DigestMismatch, NoSpace or IoError.
+        """
+        self._adoption = Adoption(self._root, self._here(), self.key)
+        self._adoption.take(files, uid)
+        taken = self.take_over([one.known for one in files], trusted=True)
+        adoption.must_match(files, taken)
+        return taken
+
+    @property
+    def stranded(self) -> tuple[str, ...]:
+        """After an abort: the places of those files that could not be given back."""
+        return () if self._adoption is None else self._adoption.stranded
+
+    def give_back(self) -> bool:
+        """Put what was adopted back to where it was; whether all of it is."""
+        return self._adoption is None or self._adoption.give_back()
+
     def take_over(self, files: Sequence[Announced], *, trusted: bool) -> tuple[FileEntry, ...]:
         """Make what the user wrote ours, verified and on stable storage.
 
@@ -262,7 +285,10 @@ class Ingest:
         """
         if self._settled:
             return self.remains
+        returned = self.give_back()
         self.settle()
+        if not returned:
+            return None
         self.remains = self._give_up(0 if self._content is None else self._content.blocks)
         return self.remains
 
@@ -284,7 +310,7 @@ class Ingest:
     @property
     def resumable(self) -> bool:
         """Whether there is anything by which it could be gone on with."""
-        return self._noted or bool(self._parts)
+        return self._noted or bool(self._parts) or self._adoption is not None
 
     @property
     def settled(self) -> bool:

@@ -31,6 +31,20 @@ def ignore_breaks() -> None:
         signal.signal(signal.SIGIO, signal.SIG_IGN)
 
 
+def nobody_writes(descriptor: int) -> bool:
+    """Whether nobody has the file open or mapped for writing, as far as the kernel tells."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        if error.errno in UNABLE:
+            return True
+        if error.errno != errno.EAGAIN:
+            raise
+        return False
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
 def take(descriptor: int) -> bool:
     """Take a write lease; False when somebody else has the file open or mapped.
 

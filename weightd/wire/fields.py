@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -25,6 +26,7 @@ TTL_SECONDS_MAX: Final = 366 * 86400
 WAIT_SECONDS_MAX: Final = 3600
 SOURCES_MAX: Final = 16
 SOURCE_CHARACTERS_MAX: Final = 4096
+PLACE_BYTES_MAX: Final = 4095
 
 _SEGMENT: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _FILE_SEGMENT: Final = "[A-Za-z0-9_][A-Za-z0-9._-]{0,199}"
@@ -120,6 +122,15 @@ def _file(path: str) -> str:
     return path
 
 
+def _place(path: str) -> str:
+    parts = path.split("/")
+    if parts[0] or len(parts) < 2 or any(one in ("", ".", "..") for one in parts[1:]):
+        raise ValueError("it is not an absolute path without '.', '..' and empty parts")
+    if "\0" in path or len(os.fsencode(path)) > PLACE_BYTES_MAX:
+        raise ValueError(f"a path has no NUL, and at most {PLACE_BYTES_MAX} bytes")
+    return path
+
+
 # A validator that runs before stands after the bounds: in front of them it would hide them from
 # the schema.
 Limit: TypeAlias = Annotated[
@@ -211,6 +222,23 @@ Sha256: TypeAlias = Annotated[
     AfterValidator(parse_sha256),
     WithJsonSchema({"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"}),
 ]
+
+Place: TypeAlias = Annotated[
+    str,
+    AfterValidator(_place),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 2,
+            "maxLength": PLACE_BYTES_MAX,
+            "pattern": f"^(/{_FILE_SEGMENT})+$",
+            "description": "An absolute path; other names work too, `.` and `..` do not.",
+            "examples": ["/data/my-model/model.safetensors"],
+        }
+    ),
+]
+
+OriginText: TypeAlias = Annotated[str, Field(min_length=1, max_length=SOURCE_CHARACTERS_MAX)]
 
 FilePath: TypeAlias = Annotated[
     str,

@@ -15,6 +15,8 @@ from weightd.wire.fields import (
     JsonTtl,
     KeyText,
     Limit,
+    OriginText,
+    Place,
     Sequence,
     Sha256,
     Sources,
@@ -138,6 +140,10 @@ class FetchRequest(Request):
     )
 
 
+class AdoptQuery(Request):
+    wait: WaitSeconds = Field(0.0, description="Seconds to wait for room while blocked.")
+
+
 class UploadQuery(Request):
     wait: WaitSeconds = Field(0.0, description="Seconds to wait for room while blocked.")
 
@@ -150,6 +156,55 @@ class AnnouncedFile(Request):
     path: FilePath
     bytes: JsonBytes
     sha256: Sha256 | None = Field(None, description="What it must hash to.")
+
+
+class AdoptedFile(Request):
+    """A file that is on the disk already."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    path: FilePath
+    place: Place = Field(description="Where it is: an absolute path with no link on its way.")
+    bytes: JsonBytes
+    sha256: Sha256 | None = Field(None, description="What it must hash to.")
+    trusted: bool = Field(
+        False, description="Take the hash as it is announced, without reading the file."
+    )
+    keep: bool = Field(
+        False, description="Leave the file where it is, and share its blocks; else it is renamed."
+    )
+    copy_: bool = Field(
+        False, alias="copy", description="Copy it where it can be neither renamed nor shared."
+    )
+
+
+class AdoptRequest(Request):
+    """Files that are on the root's filesystem already, to be a model without being copied."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "key": "org/my-model@v1",
+                    "files": [
+                        {
+                            "path": "model.safetensors",
+                            "place": "/data/my-model/model.safetensors",
+                            "bytes": 140_000_000_000,
+                        },
+                    ],
+                }
+            ]
+        },
+    )
+
+    key: KeyText
+    files: list[AdoptedFile] = Field(min_length=1, max_length=FILES_MAX)
+    source: OriginText | None = Field(None, description="Where it came from once, for the record.")
+    revision: OriginText | None = Field(None, description="Which revision of that it is.")
 
 
 class UploadRequest(Request):

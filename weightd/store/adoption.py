@@ -1,0 +1,398 @@
+"""Files of a user's own, taken where they are: renamed into an arrival, or their blocks shared.
+
+No byte moves, so nothing depends on the size.  What is renamed is its owner's
+only copy: where each file came from is on stable storage before the first one
+moves, and up to the one rename that publishes the model each goes back when
+anything fails; after ``kill -9``, and after a loss of power, at the next start.
+What cannot go back, since somebody took its place meanwhile, stays where it is
+and is told of.  It is never unlinked.
+
+The one who asks names places, and the daemon may reach more than he may: no
+link is followed on the way, the file and its directory have to be his, and what
+was looked at is what is taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, NoReturn
+
+from weightd.errors import DigestMismatch, InUse, InvalidRequest, WeightdError
+from weightd.model import FileEntry, Key
+from weightd.store import arrival, copying, lease, tree
+from weightd.store.content import Content
+from weightd.store.faults import printable, reported
+from weightd.store.root import Root
+from weightd.store.takeover import Announced
+
+NAME: Final = arrival.ADOPTED
+_NEW_NAME: Final = f"{NAME}.new"
+
+_PASS_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FICLONE: Final = 0x40049409
+_PIECE_BYTES: Final = 1 << 20
+
+_UNSHARED: Final = frozenset(
+    {errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
+)
+"""What the kernel says where two files cannot have blocks in common."""
+
+_UNMOVED: Final = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
+"""What it says of a file that cannot be renamed, by whoever asks or by this user."""
+
+_COPY: Final = "`weightd put` copies it"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A file that is somewhere on the disk already, at the absolute path ``place``.
+
+    With ``keep`` it stays there, and only its blocks are shared.  With ``copy`` it
+    is copied where that cannot be.  With ``trusted`` it has the hash that is
+    announced, and is not read.
+    """
+
+    file: Announced
+    place: str
+    keep: bool = False
+    copy: bool = False
+    trusted: bool = False
+
+    @property
+    def known(self) -> Announced:
+        """The same, with a hash only where that is trusted."""
+        return self.file if self.trusted else replace(self.file, sha256=None)
+
+
+class _Source(NamedTuple):
+    """A file as it was when it was looked at; ``stays`` is why it cannot be renamed, or None."""
+
+    offered: Offered
+    status: os.stat_result
+    home_uid: int
+    stays: str | None
+
+
+class _Origin(NamedTuple):
+    """Where a renamed file came from, and how it stood there."""
+
+    path: str
+    place: str
+    inode: int
+    uid: int
+    gid: int
+    mode: int
+    home_uid: int
+
+
+class Adoption:
+    """What one arrival took of its user's files."""
+
+    def __init__(self, root: Root, content: Content, key: Key) -> None:
+        self._root = root
+        self._content = content
+        self._key = key
+        self.stranded: tuple[str, ...] = ()
+        """After `give_back`: the places of those that could not go back."""
+
+    def take(self, files: Sequence[Offered], uid: int) -> None:
+        """Have every file in the arrival, for a user who has to own it.
+
+        Raises InvalidRequest for what cannot be taken and says why, InUse for what is
+        being written, NoSpace and IoError; what was taken by then is to be given back.
+        """
+        with reported(f"adoption of {self._key}"):
+            sources = [_look(self._root, one, uid) for one in files]
+            moving = [source for source in sources if source.stays is None]
+            # First what leaves everything as it is, since it may be refused.
+            for source in sources:
+                if source.stays is not None:
+                    self._share(source, source.stays)
+            self._note(moving)
+            self._root.reach("adopt.noted")
+            self._move_all(moving)
+            self._flush_homes(moving)
+
+    def give_back(self) -> bool:
+        """Put back what was renamed; whether all of it is where it was.  Never raises OSError."""
+        self.stranded = _give_back(self._root, self._content.generation)
+        return not self.stranded
+
+    def _note(self, moving: Sequence[_Source]) -> None:
+        origins = [
+            _Origin(
+                path=source.offered.file.path,
+                place=source.offered.place,
+                inode=source.status.st_ino,
+                uid=source.status.st_uid,
+                gid=source.status.st_gid,
+                mode=stat.S_IMODE(source.status.st_mode),
+                home_uid=source.home_uid,
+            )._asdict()
+            for source in moving
+        ]
+        record = {"directory": self._key.last_segment, "files": origins}
+        generation = self._content.generation
+        tree.write_flushed(_NEW_NAME, json.dumps(record).encode(), generation, 0o600)
+        os.rename(_NEW_NAME, NAME, src_dir_fd=generation, dst_dir_fd=generation)
+        os.fsync(generation)
+        os.fsync(self._root.incoming)
+
+    def _move_all(self, moving: list[_Source]) -> None:
+        """Rename each; of one that cannot be, which only trying tells, the blocks are shared."""
+        for source in list(moving):
+            stays = self._move(source)
+            if stays is not None:
+                # What the note names goes back, and a copy of ours is not to.
+                moving.remove(source)
+                self._note(moving)
+                self._share(source, stays)
+            self._root.reach("adopt.moved")
+
+    def _move(self, source: _Source) -> str | None:
+        """Rename one; why it stays where that cannot be.  Raises InvalidRequest, OSError."""
+        path = source.offered.file.path
+        parent, _, last = path.rpartition("/")
+        self._content.make_directory(parent)
+        with (
+            _home(self._root, source.offered.place) as (home, name),
+            tree.opened_below(self._content.descriptor, parent) as directory,
+        ):
+            _must_be(source, os.stat(name, dir_fd=home, follow_symlinks=False))
+            try:
+                os.rename(name, last, src_dir_fd=home, dst_dir_fd=directory)
+            except OSError as error:
+                if error.errno not in _UNMOVED:
+                    raise
+                return f"weightd may not rename it here ({error.strerror})"
+            # Whatever stood there at the last moment; it goes back if it is another.
+            _must_be(source, os.stat(last, dir_fd=directory, follow_symlinks=False))
+        return None
+
+    def _share(self, source: _Source, stays: str) -> None:
+        """Have a file's blocks in one of our own; ``stays`` is why it is not renamed."""
+        offered = source.offered
+        with _home(self._root, offered.place) as (home, name):
+            original = os.open(name, tree.READ_FLAGS, dir_fd=home)
+        try:
+            _must_be(source, os.fstat(original))
+            if not lease.nobody_writes(original):
+                reason = f"a process has {printable(offered.place)} open for writing"
+                raise InUse(key=str(self._key), reason=reason)
+            target = self._content.create(offered.file.path)
+            try:
+                fcntl.ioctl(target, _FICLONE, original)
+            except OSError as error:
+                if error.errno not in _UNSHARED:
+                    raise
+                if not offered.copy:
+                    words = f"it stays, since {stays}, and its blocks cannot be shared"
+                    _refuse(offered.place, f"{words} ({error.strerror}); {_COPY}")
+                _copy(original, target, offered.file.bytes)
+            finally:
+                self._content.counted(tree.occupied(os.fstat(target), self._root.block))
+                os.close(target)
+            _must_be(source, os.fstat(original))
+        finally:
+            os.close(original)
+
+    def _flush_homes(self, moved: Sequence[_Source]) -> None:
+        for place in {source.offered.place.rpartition("/")[0]: source for source in moved}.values():
+            with _home(self._root, place.offered.place) as (home, _):
+                _flush(home)
+
+
+def _copy(original: int, target: int, size: int) -> None:
+    try:
+        copying.copy_all(original, 0, target, 0, size)
+    except copying.NotCopied:
+        for offset in range(0, size, _PIECE_BYTES):
+            tree.write_all(target, os.pread(original, _PIECE_BYTES, offset))
+
+
+def must_match(files: Sequence[Offered], taken: Sequence[FileEntry]) -> None:
+    """Raise DigestMismatch for a file that was read and is another than was announced."""
+    actual = {entry.path: entry.sha256 for entry in taken}
+    for file in (one.file for one in files):
+        if file.sha256 not in (None, actual[file.path]):
+            expected = file.sha256 or ""
+            raise DigestMismatch(expected=expected, actual=actual[file.path], file=file.path)
+
+
+def recover(root: Root, arrival_id: str) -> bool:
+    """Give back what an earlier run took and did not publish.
+
+    False when something of somebody's is still there: the arrival stays as it is.  Raises OSError.
+    """
+    with tree.opened(arrival_id, root.incoming) as generation:
+        if not tree.exists(NAME, generation):
+            return True
+        return not _give_back(root, generation)
+
+
+def _look(root: Root, offered: Offered, uid: int) -> _Source:
+    """See what is to be taken, and how it can be.  Raises InvalidRequest, OSError."""
+    place = offered.place
+    with _home(root, place) as (home, name):
+        try:
+            status = os.stat(name, dir_fd=home, follow_symlinks=False)
+        except FileNotFoundError:
+            _refuse(place, "it is not there, or not to be seen by weightd; is its disk mounted?")
+        directory = os.fstat(home)
+    if stat.S_ISLNK(status.st_mode):
+        _refuse(place, f"it is a link; {_COPY}")
+    if not stat.S_ISREG(status.st_mode):
+        _refuse(place, "it is no plain file; a model has no links, pipes or devices")
+    if status.st_size != offered.file.bytes:
+        _refuse(place, f"it has {status.st_size} bytes, not {offered.file.bytes}")
+    ours = os.geteuid()
+    if uid not in (0, ours, status.st_uid):
+        _refuse(place, f"it belongs to user {status.st_uid}, not to {uid}; ask as that user")
+    stays = _why_it_stays(offered, status, ours)
+    if stays is None and uid not in (0, ours, directory.st_uid):
+        stays = f"its directory belongs to user {directory.st_uid}, not to {uid}"
+    return _Source(offered, status, directory.st_uid, stays)
+
+
+def _why_it_stays(offered: Offered, status: os.stat_result, ours: int) -> str | None:
+    if offered.keep:
+        return "it is to be kept"
+    if status.st_nlink > 1:
+        return f"it has {status.st_nlink} names, by which it could be changed"
+    if ours not in (0, status.st_uid):
+        return f"it belongs to user {status.st_uid}, and weightd runs as {ours}"
+    return None
+
+
+@contextmanager
+def _home(root: Root, place: str) -> Iterator[tuple[int, str]]:
+    """The directory of a file, reached through no link and never within our root; its name there.
+
+    Raises InvalidRequest, and OSError from the block.
+    """
+    own = os.fstat(root.directory)
+    *way, name = place.split("/")[1:]
+    directory = os.open("/", _PASS_FLAGS)
+    try:
+        for one in way:
+            try:
+                child = os.open(one, _PASS_FLAGS, dir_fd=directory)
+            except OSError as error:
+                _refuse(place, f"weightd finds no way there: {one}: {error.strerror}")
+            os.close(directory)
+            directory = child
+            if os.path.samestat(os.fstat(child), own):
+                _refuse(place, "it is within weightd's own root")
+        yield directory, name
+    finally:
+        os.close(directory)
+
+
+def _must_be(source: _Source, now: os.stat_result) -> None:
+    """Raise InvalidRequest when a file is another one than was looked at, or has changed."""
+    then = source.status
+    if (then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns) != (
+        now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns,
+    ):  # fmt: skip
+        _refuse(source.offered.place, "it was changed while it was taken; try again")
+
+
+def _refuse(place: str, reason: str) -> NoReturn:
+    raise InvalidRequest(what=f"file {printable(place)}", reason=reason)
+
+
+def _flush(passed: int) -> None:
+    """Bring the names of a directory that is only passed through to stable storage."""
+    with tree.opened(".", passed) as directory:
+        os.fsync(directory)
+
+
+# -- Back ------------------------------------------------------------------------
+
+
+def _give_back(root: Root, generation: int) -> tuple[str, ...]:
+    """Put back what is named in an arrival's note; the places of those that are still here."""
+    try:
+        record = _read(generation)
+        if record is None:
+            return ()
+        name, origins = record
+        with tree.opened(name, generation) as content:
+            left = [one.place for one in origins if not _returned(root, content, one)]
+        if not left:
+            os.unlink(NAME, dir_fd=generation)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.error("what was adopted could not be given back, and stays in incoming/: %s", error)
+        return ("all of it",)
+    return tuple(left)
+
+
+def _read(generation: int) -> tuple[str, list[_Origin]] | None:
+    """What was noted, None when nothing was, so nothing has moved."""
+    descriptor = tree.open_regular(generation, NAME)
+    if descriptor is None:
+        return None
+    try:
+        data = tree.read_whole(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
+    fields: Any = json.loads(data)
+    return fields["directory"], [_Origin(**one) for one in fields["files"]]
+
+
+def _returned(root: Root, content: int, origin: _Origin) -> bool:
+    """Put one back; False when that cannot be, which is said."""
+    parent, _, last = origin.path.rpartition("/")
+    try:
+        with tree.opened_below(content, parent) as directory:
+            status = os.stat(last, dir_fd=directory, follow_symlinks=False)
+            # A publication may have come as far as to make it read-only.
+            os.fchmod(directory, 0o700)
+            if status.st_ino == origin.inode:
+                _give(last, directory, origin)
+            with _home(root, origin.place) as (home, name):
+                if os.fstat(home).st_uid != origin.home_uid:
+                    _refuse(origin.place, "its directory is another's now")
+                _put_at(last, directory, name, home)
+                _flush(home)
+    except FileNotFoundError:
+        # It never came here, or is back by an earlier attempt.
+        return True
+    except (OSError, WeightdError) as error:
+        log.error("%s could not be given back and stays in incoming/: %s", origin.place, error)
+        return False
+    root.reach("adopt.given-back")
+    return True
+
+
+def _give(name: str, directory: int, origin: _Origin) -> None:
+    """Let a file have the owner and the mode that it had."""
+    descriptor = os.open(name, tree.READ_FLAGS, dir_fd=directory)
+    try:
+        if os.fstat(descriptor).st_uid != origin.uid:
+            os.fchown(descriptor, origin.uid, origin.gid)
+        os.fchmod(descriptor, origin.mode)
+    finally:
+        os.close(descriptor)
+
+
+def _put_at(last: str, directory: int, name: str, home: int) -> None:
+    """Rename, but never over what somebody else put there."""
+    try:
+        os.link(last, name, src_dir_fd=directory, dst_dir_fd=home, follow_symlinks=False)
+    except FileExistsError:
+        ours = os.stat(last, dir_fd=directory, follow_symlinks=False)
+        # Killed between the two names, it has both.
+        if not os.path.samestat(ours, os.stat(name, dir_fd=home, follow_symlinks=False)):
+            raise
+    os.unlink(last, dir_fd=directory)
