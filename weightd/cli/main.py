@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "get": "print where a model is",
         "ls": "list the models that are here",
         "put": "put a file or a directory",
+        "adopt": "take models of a hub's cache on this disk, without copying; list what is there",
         "fetch": "have a model here, from its origin; list and end fetches",
         "pin": "keep a model from being evicted",
         "unpin": "let a pin go",

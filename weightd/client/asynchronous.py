@@ -19,6 +19,7 @@ from weightd.client.mount import Mount
 if TYPE_CHECKING:
     from weightd.client.faults import LeaseLost
     from weightd.client.holding import Hold, Lease
+    from weightd.client.offering import Offering
     from weightd.client.putting import Sent
     from weightd.client.records import (
         Eviction,
@@ -109,6 +110,29 @@ class AsyncClient:
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
         flow = put(self.asking, self.mount, str(key), source, terms)
         return await self.run(flow, progress)
+
+    async def adopt(
+        self,
+        key: Key | str,
+        source: str | os.PathLike[str],
+        *,
+        sha256sums: str | os.PathLike[str] | None = None,
+        keep: bool = False,
+        check: bool = False,
+        wait: float = 0.0,
+    ) -> Model:
+        """As `Client.adopt`."""
+        from weightd.client.offering import offered
+
+        return await self.adopt_offering(key, offered(source, sha256sums, keep, check), wait=wait)
+
+    async def adopt_offering(
+        self, key: Key | str, offering: Callable[[], Offering], *, wait: float = 0.0
+    ) -> Model:
+        """As `Client.adopt_offering`."""
+        from weightd.client.adopting import adopt
+
+        return await self.run(adopt(self.asking, self.mount, str(key), offering, wait))
 
     async def delete(self, key: Key | str) -> None:
         """As `Client.delete`."""

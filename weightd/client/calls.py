@@ -104,6 +104,56 @@ def end_upload(id: str) -> Request:
     return Request("DELETE", f"/v1/uploads/{quoted(id)}")
 
 
+class Offered(Protocol):
+    """A file that is adopted; see `weightd.client.offering.Offer`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def place(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def sha256(self) -> str | None: ...
+    @property
+    def trusted(self) -> bool: ...
+    @property
+    def keep(self) -> bool: ...
+    @property
+    def copy(self) -> bool: ...
+
+
+class Whole(Protocol):
+    """All of what is adopted, and where it came from once."""
+
+    @property
+    def files(self) -> Sequence[Offered]: ...
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def revision(self) -> str | None: ...
+
+
+def adopt(key: str, offering: Whole, wait: float) -> Request:
+    """Make a model of files where they are; see `weightd.client.adopting`."""
+    files: list[dict[str, Any]] = []
+    for one in offering.files:
+        told: dict[str, Any] = {"path": one.name, "place": one.place, "bytes": one.size}
+        more = {
+            "sha256": one.sha256,
+            "trusted": one.trusted,
+            "keep": one.keep,
+            "copy": one.copy,
+        }
+        files.append(told | {name: value for name, value in more.items() if value})
+    asked: dict[str, Any] = {"key": key, "files": files}
+    if offering.source is not None:
+        asked |= {"source": offering.source, "revision": offering.revision}
+    waiting = _wait(wait)
+    target = "/v1/adopt" + _query(wait=waiting)
+    return Request("POST", target, _JSON, _json(asked), patience=COMMIT_PATIENCE + (waiting or 0.0))
+
+
 def pin(holder: str, key: str, ttl: Ttl = None, generation: str | None = None) -> Request:
     told = ttl if ttl is None or isinstance(ttl, str) else f"{ttl:.3f}"
     return Request("PUT", _pin(holder, key) + _query(ttl=told, generation=generation))

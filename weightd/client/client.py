@@ -19,6 +19,7 @@ from weightd.client.mount import Mount
 if TYPE_CHECKING:
     from weightd.client.faults import LeaseLost
     from weightd.client.holding import Hold, Lease
+    from weightd.client.offering import Offering
     from weightd.client.putting import Sent
     from weightd.client.records import (
         Eviction,
@@ -128,6 +129,40 @@ class Client:
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
         flow = put(self.asking, self.mount, str(key), source, terms)
         return self.run(flow, progress)
+
+    def adopt(
+        self,
+        key: Key | str,
+        source: str | os.PathLike[str],
+        *,
+        sha256sums: str | os.PathLike[str] | None = None,
+        keep: bool = False,
+        check: bool = False,
+        wait: float = 0.0,
+    ) -> Model:
+        """Make a model of a directory or a file where it is, on the filesystem of weightd's root.
+
+        The files are renamed and gone from there.  With ``keep`` they stay, as does
+        one that has several names, and their blocks are shared, where the
+        filesystem can do that.  Hashes come from ``sha256sums``, a list as
+        sha256sum writes it, or from a download of the hub's client; the daemon
+        reads what is not known, and with ``check`` everything.  ``wait`` is as in `put`.
+
+        For a cache of the hub's client see `weightd.client.hubcache`, whose
+        offerings `adopt_offering` takes.  Raises InvalidRequest for a file that can
+        be had neither way, Unsendable, InUse, TooLarge, Blocked, DigestMismatch, …
+        """
+        from weightd.client.offering import offered
+
+        return self.adopt_offering(key, offered(source, sha256sums, keep, check), wait=wait)
+
+    def adopt_offering(
+        self, key: Key | str, offering: Callable[[], Offering], *, wait: float = 0.0
+    ) -> Model:
+        """The same of what ``offering`` finds when it is called."""
+        from weightd.client.adopting import adopt
+
+        return self.run(adopt(self.asking, self.mount, str(key), offering, wait))
 
     def delete(self, key: Key | str) -> None:
         """Evict a model now.  Raises NotResident, Pinned and InUse."""

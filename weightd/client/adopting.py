@@ -1,0 +1,67 @@
+"""An adoption: the daemon makes a model of files where they are, and they are gone from there.
+
+The daemon moves them, under a note of where each came from; whatever happens
+to it or to this process, they are in the model or where they were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from weightd import errors
+from weightd.client import calls, flows
+from weightd.client.asking import Asking
+from weightd.client.effects import Do, Flow
+from weightd.client.faults import Unsendable
+from weightd.client.mount import Mount
+from weightd.client.offering import Offering
+from weightd.client.records import Model
+
+
+def adopt(
+    asking: Asking, mount: Mount, key: str, offered: Callable[[], Offering], wait: float
+) -> Flow[Model]:
+    """The model as it is here now, of what ``offered`` finds when it is called."""
+    told = yield from adopt_document(asking, key, offered, wait)
+    model: Model = yield from flows.placed(mount, told)
+    return model
+
+
+def adopt_document(
+    asking: Asking, key: str, offered: Callable[[], Offering], wait: float
+) -> Flow[Any]:
+    """The same as the daemon tells it."""
+    offering: Offering = yield Do(offered)
+    try:
+        told = yield from asking.document(calls.adopt(key, offering, wait))
+    except errors.InvalidRequest:
+        # Asked again across a restart of the daemon, it may have been done before.
+        told = yield from _done_before(asking, key, offering)
+        if told is None:
+            raise
+    yield Do(lambda: _tidied(offering))
+    return told
+
+
+def _done_before(asking: Asking, key: str, offering: Offering) -> Flow[Any]:
+    """The model, if it has just these files and none that was to go is where it was."""
+    moved = [one.place for one in offering.files if not one.keep]
+    if not moved or (yield Do(lambda: any(os.path.lexists(place) for place in moved))):
+        return None
+    try:
+        told = yield from asking.document(calls.get(key))
+    except errors.NotResident:
+        return None
+    has = {(one["path"], one["bytes"]) for one in told["files"]}
+    return told if has == {(one.name, one.size) for one in offering.files} else None
+
+
+def _tidied(offering: Offering) -> None:
+    """Raise Unsendable when what is left cannot be removed; the model is here all the same."""
+    try:
+        offering.tidy()
+    except OSError as error:
+        reason = f"the model is adopted, and what is left here cannot be removed ({error.strerror})"
+        raise Unsendable(str(error.filename), reason) from error
