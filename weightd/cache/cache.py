@@ -47,6 +47,7 @@ from weightd.cache.tasks import completed, ended
 from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.uploads import Owner, Uploads
+from weightd.cache.verifying import Verifications
 from weightd.cache.workers import Workers
 from weightd.errors import (
     Draining,
@@ -111,6 +112,7 @@ class WeightCache:
             self._context, self._admission, self._evictions, self._checks, self._publications
         )
         self.uploads = Uploads(self._context, self._admission, self._evictions, self._publications)
+        self.verifications = Verifications(self._context, self._checks)
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -238,6 +240,7 @@ class WeightCache:
         if self._context.state != "draining":
             self._context.state = "draining"
             self._context.events.end("draining")
+            self.verifications.stop()
             if self._upkeep is not None:
                 self._fetching.park()
 

@@ -28,6 +28,7 @@ from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
 from weightd.store.takeover import Announced
+from weightd.store.verify import Flaw, Reading, Verified
 
 __all__ = [
     "BUFFER_BYTES",
@@ -38,6 +39,7 @@ __all__ = [
     "Damaged",
     "Doomed",
     "Filesystem",
+    "Flaw",
     "Found",
     "HistoryDatabase",
     "Ingest",
@@ -50,6 +52,7 @@ __all__ = [
     "PinDatabase",
     "PinsLost",
     "Process",
+    "Reading",
     "Recency",
     "ScanReport",
     "SeizeRefused",
@@ -61,4 +64,5 @@ __all__ = [
     "StoredPin",
     "Stranded",
     "Use",
+    "Verified",
 ]
