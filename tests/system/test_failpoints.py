@@ -22,7 +22,7 @@ from tests.system.daemon import GONE, Daemon, running
 from tests.system.journal import Journal, Life, Refused, settled, verify
 from tests.system.models import Content, directory, single
 from tests.system.roots import open_store, pin, publish
-from tests.system.tiers import THOROUGH
+from tests.system.tiers import EVERY_OCCURRENCE
 from weightd.failpoints import NAMES
 
 UNIT: Final = 65536
@@ -74,16 +74,24 @@ def _lay_out(root: Path) -> Journal:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs("root", "setpriv"))
+        if name == "ingest.copied"
+        else name
+        for name in sorted(NAMES)
+    ],
+)
 def test_killed_at_a_failpoint(tmp_path: Path, origin: Origin, name: str) -> None:
-    for occurrence in count(1) if THOROUGH else (1, LATER.get(name, 1)):
+    for occurrence in count(1) if EVERY_OCCURRENCE else (1, LATER.get(name, 1)):
         root = tmp_path / str(occurrence) / "cache"
         if root.exists():
             break
         root.parent.mkdir()
         journal = _lay_out(root)
         died = _dies(root, journal, f"{name}:{occurrence}", origin)
-        assert died or (THOROUGH and occurrence > 1), f"{name}:{occurrence} was never reached"
+        assert died or (EVERY_OCCURRENCE and occurrence > 1), f"{name}:{occurrence} was never reached"
         with running(root, capacity=CAPACITY) as daemon:
             _verify(daemon, journal)
         if not died:
@@ -115,11 +123,14 @@ def test_killed_while_it_evicts_down_to_a_smaller_budget(root: Path, name: str) 
 
 def _dies(root: Path, journal: Journal, failpoint: str, origin: Origin) -> bool:
     """Live a life until the failpoint kills the daemon; False when it did not."""
-    with running(root, capacity=CAPACITY, failpoint=failpoint) as daemon:
+    prefix = MAY_GIVE_NOTHING if failpoint.startswith("ingest.copied") else ()
+    with running(root, capacity=CAPACITY, failpoint=failpoint, prefix=prefix) as daemon:
         try:
             life = Life(daemon.client, journal)
             _live(life)
             _fetch(life, origin)
+            life.upload("org/uploaded", UPLOADED, ANOTHER)
+            life.delete("org/uploaded")
         except GONE:
             assert daemon.ended() == -signal.SIGKILL, daemon.said()
             return True
@@ -160,6 +171,14 @@ def _fetch(life: Life, origin: Origin) -> None:
     mirrors = [_serve(origin, "first", FETCHED, damaged), _serve(origin, "second", FETCHED)]
     life.fetch("org/fetched@1", FETCHED, mirrors)
     life.fetch("org/fetched@2", FETCHED_LATER, [_serve(origin, "later", FETCHED_LATER)])
+
+
+UPLOADED: Final = Content((("a/w", b"w" * 30_000), ("x", b"x" * 9_000)))
+ANOTHER: Final = 65534
+"""The user who wrote it."""
+
+MAY_GIVE_NOTHING: Final = ("setpriv", "--bounding-set=-chown")
+"""How root is that can only copy what is another user's."""
 
 
 def _serve(origin: Origin, name: str, told: Content, served: Content | None = None) -> str:

@@ -5,6 +5,7 @@ verified model or none, and that what was acknowledged is found again after a
 crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
+from weightd.store.announced import Announced
 from weightd.store.arrival import Parked
 from weightd.store.copying import NotCopied
 from weightd.store.faults import (
@@ -27,7 +28,7 @@ from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
-from weightd.store.takeover import Announced
+from weightd.store.takeover import CopyNeeded
 from weightd.store.verify import Flaw, Reading, Verified
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "AlreadyPublished",
     "Announced",
     "Claim",
+    "CopyNeeded",
     "Damage",
     "Damaged",
     "Doomed",
