@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weightd.api import fetches, models, node, pins, uploads
+from weightd.api import fetches, models, node, pins, uploads, verify
 from weightd.api.desk import Desk
 from weightd.api.edge import Fence, Timed, UnreadBodies
 from weightd.api.faults import UnknownRoute, WrongMethod
@@ -42,6 +42,7 @@ ROUTES: Final = (
     *pins.ROUTES,
     *fetches.ROUTES,
     *uploads.ROUTES,
+    *verify.ROUTES,
     *node.ROUTES,
     Route(
         "GET",

@@ -21,8 +21,9 @@ from weightd.ledger import Generation
 from weightd.model import Key, Manifest
 from weightd.store import Flaw, Reading, Verified
 
+FIRST_SECONDS: Final = 0.05
 TOLD_SECONDS: Final = 0.5
-"""Between two lines about how far it is."""
+"""Before the first line about how far it is, and between two."""
 
 Outcome: TypeAlias = Literal["whole", "damaged", "gone", "failed", "draining"]
 
@@ -104,6 +105,7 @@ class Verifications:
         task.add_done_callback(self._running.discard)
         seq, told, told_at = 0, (-1, ""), clock.time()
         try:
+            await asyncio.wait([task], timeout=FIRST_SECONDS)
             while not task.done():
                 view = course.view(context.clock.now())
                 if told != (view.bytes_done, view.state):
