@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from tests.cache import fetch_stories
+from tests.cache import fetch_stories, upload_stories
 from tests.cache.doubles import bytes_of
 from tests.cache.node import BLOCK, Node, soon
 from tests.store.damages import flip_byte
@@ -154,6 +154,13 @@ STORIES: dict[str, tuple[Setting, Story]] = {
     "unpin what was retired": (a_retired_model, unpin),
     "delete": (a_model, delete),
     "content": (a_model, content),
+    "upload": (nothing, upload_stories.upload),
+    "upload that evicts": (a_full_node, upload_stories.upload),
+    "upload that retires": (a_pin, upload_stories.upload),
+    "mend an upload": (a_model, upload_stories.mend),
+    "give up an upload": (nothing, upload_stories.give_up),
+    "go too far with an upload": (nothing, upload_stories.go_too_far),
+    "forget an upload": (nothing, upload_stories.forget),
     "admission": (a_full_node, admission),
     "look around": (a_model, look_around),
     "verify": (a_model, verify),
@@ -190,6 +197,8 @@ async def is_as_good_as_new(node: Node) -> None:
         assert job.state in ENDED, job
         # With it goes what it left on the disk.
         await soon(node.cache.fetching.cancel(job.id))
+    for upload in node.cache.uploads.views():
+        await soon(node.cache.uploads.cancel(upload.id))
     await soon(node.cache._checks.check_all())
     await node.agree()
     assert not node.cache._context.publishing

@@ -22,7 +22,7 @@ from tests.system.daemon import GONE, Daemon, running
 from tests.system.journal import Journal, Life, Refused, settled, verify
 from tests.system.models import Content, directory, single
 from tests.system.roots import open_store, pin, publish
-from tests.system.tiers import EVERY_OCCURRENCE
+from tests.system.tiers import THOROUGH
 from weightd.failpoints import NAMES
 
 UNIT: Final = 65536
@@ -84,14 +84,14 @@ def _lay_out(root: Path) -> Journal:
     ],
 )
 def test_killed_at_a_failpoint(tmp_path: Path, origin: Origin, name: str) -> None:
-    for occurrence in count(1) if EVERY_OCCURRENCE else (1, LATER.get(name, 1)):
+    for occurrence in count(1) if THOROUGH else (1, LATER.get(name, 1)):
         root = tmp_path / str(occurrence) / "cache"
         if root.exists():
             break
         root.parent.mkdir()
         journal = _lay_out(root)
         died = _dies(root, journal, f"{name}:{occurrence}", origin)
-        assert died or (EVERY_OCCURRENCE and occurrence > 1), f"{name}:{occurrence} was never reached"
+        assert died or (THOROUGH and occurrence > 1), f"{name}:{occurrence} was never reached"
         with running(root, capacity=CAPACITY) as daemon:
             _verify(daemon, journal)
         if not died:
