@@ -13,7 +13,7 @@ JOBS   ?= auto
 .PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-deps test-power-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.made  ## Start the daemon on a small root and watch the worked example happen
 	@$(BIN)/python -m weightd.cli.demo $(if $(ONCE),--once)
