@@ -17,7 +17,7 @@ ALIGNMENT: Final = 32
 
 Value = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 
-_UINT32, _FLOAT32, _STRING, _ARRAY = 4, 6, 8, 9
+_UINT32, _INT32, _FLOAT32, _STRING, _ARRAY = 4, 5, 6, 8, 9
 _TENSOR_OF_FLOAT32 = 0
 
 _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
@@ -86,7 +86,8 @@ def _value(value: Value) -> bytes:
     """A value of the head, its kind before it."""
     if isinstance(value, str | int | float):
         return struct.pack("<I", _kind(value)) + _plain(value)
-    head = struct.pack("<IIQ", _ARRAY, _kind(value[0]), len(value))
+    kind = _INT32 if isinstance(value[0], int) else _kind(value[0])
+    head = struct.pack("<IIQ", _ARRAY, kind, len(value))
     return head + b"".join(_plain(one) for one in value)
 
 
