@@ -10,10 +10,10 @@ LOCK   := requirements-dev.txt requirements-weights.txt
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-storm test-power test-deps test-power-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-deps test-power-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.made  ## Start the daemon on a small root and watch the worked example happen
 	@$(BIN)/python -m weightd.cli.demo $(if $(ONCE),--once)
@@ -26,6 +26,9 @@ test-fast: $(VENV)/.made  ## The suite without the daemons under load and under 
 
 test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint, at 100 random instants, and 20 times in one fetch
 	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
+
+test-thorough: $(VENV)/.made  ## Every combination of faults, stories and failpoints, and searches fifty times as long
+	WEIGHTD_THOROUGH=1 $(BIN)/pytest -n $(JOBS) --timeout 3600
 
 test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, 1,000 opens and 200 runs meet evictions
 	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 WEIGHTD_RUNS=200 $(BIN)/pytest -rP --timeout 1800 \

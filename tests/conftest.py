@@ -17,7 +17,10 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+from tests.origins.servers.fixtures import authority, azurite, seaweed
 from tests.parts import missing
+
+__all__ = ["authority", "azurite", "seaweed"]
 
 CI = os.environ.get("CI") == "true"
 

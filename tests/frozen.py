@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+
+class Process(Protocol):
+    """A child of this process."""
+
+    pid: int
+
+    def send_signal(self, number: int, /) -> None: ...
 
 
 @contextmanager
-def frozen(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> Iterator[None]:
+def frozen(process: Process) -> Iterator[None]:
     """Stop every thread of it, and wait until they stand still; they go on afterwards."""
     process.send_signal(signal.SIGSTOP)
     try:

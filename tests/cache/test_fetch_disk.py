@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.api.origin import Origin
-from tests.cache.conftest import THOROUGH
 from tests.cache.fetch_stories import KEY, OTHER, fetch_of
 from tests.cache.node import running, soon
 from tests.cache.stories import CAPACITY, FETCHES, is_as_good_as_new
+from tests.tiers import THOROUGH
 from weightd.errors import WeightdError
 
 CALLS = (

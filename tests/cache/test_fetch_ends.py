@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.api.origin import Origin
-from tests.cache.conftest import THOROUGH
 from tests.cache.doubles import suspended
 from tests.cache.fetch_stories import KEY, OTHER, fetch_of
 from tests.cache.node import Node, running, soon
 from tests.cache.stories import CAPACITY, FETCHES, Story, is_as_good_as_new
+from tests.tiers import THOROUGH
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.terms import FetchView
 from weightd.errors import Draining, FetchCancelled

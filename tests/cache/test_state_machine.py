@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.api.origin import http_origin
-from tests.cache.conftest import THOROUGH
 from tests.cache.doubles import bytes_of
 from tests.cache.fetch_stories import leave_part_of, source_of
 from tests.cache.naive import SHARED, SHARED_BLOCKS, Copy, Naive
 from tests.cache.node import BLOCK, Node, soon
+from tests.tiers import THOROUGH
 from weightd.cache import FetchTerms
 from weightd.cache.fetching.partials import Partial
 from weightd.cache.fetching.terms import FetchView

@@ -188,6 +188,25 @@ def test_a_hold_is_shown_with_its_process(daemon: Daemon, shell: Shell) -> None:
             holder.kill()
 
 
+def test_the_name_of_a_process_commands_no_terminal(daemon: Daemon, shell: Shell) -> None:
+    path = put(daemon.client, "pins/named")
+    program = (
+        "import ctypes, fcntl, os, sys, time\n"
+        "ctypes.CDLL(None).prctl(15, sys.argv[2].encode(), 0, 0, 0)\n"
+        "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_SH)\n"
+        "time.sleep(600)\n"
+    )
+    name = "\x1b[2J漢字"
+    with subprocess.Popen([sys.executable, "-c", program, path, name]) as holder:
+        try:
+            until(lambda: f"  \\x1b[2J漢字 ({holder.pid})  " in shell.out("pins"))
+            for environment in ({}, {"PYTHONIOENCODING": "ascii"}):
+                told = json.loads(Shell(daemon.socket, environment).out("pins", "--json"))["pins"]
+                assert [one["process"] for one in told if one["key"] == "pins/named"] == [name]
+        finally:
+            holder.kill()
+
+
 # -- Fetches ----------------------------------------------------------------------------
 
 

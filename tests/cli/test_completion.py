@@ -15,27 +15,28 @@ from weightd.cli.completion import SHELLS, flags_of_all
 from weightd.cli.main import COMMANDS
 
 
-def completed(shell: Shell, tmp_path: Path, line: str) -> list[str]:
-    """What bash would offer at the end of a line, its words parted as readline parts them."""
+def completed(shell: Shell, tmp_path: Path, *lines: str) -> list[list[str]]:
+    """What bash would offer at the end of each line, its words parted as readline parts them."""
     weightd = tmp_path / "weightd"
     weightd.write_text(f'#!/bin/sh\nexec {sys.executable} -m weightd "$@"\n')
     weightd.chmod(0o755)
     script = (
-        'source <(weightd completion bash); COMP_LINE="$1" COMP_POINT=${#1} COMP_WORDS=()\n'
-        'for word in ${1//@/ @ }; do COMP_WORDS+=("$word"); done\n'
-        '[ "${1% }" = "$1" ] || COMP_WORDS+=("")\n'
+        "source <(weightd completion bash)\n"
+        'for line in "$@"; do COMP_LINE="$line" COMP_POINT=${#line} COMP_WORDS=()\n'
+        'for word in ${line//@/ @ }; do COMP_WORDS+=("$word"); done\n'
+        '[ "${line% }" = "$line" ] || COMP_WORDS+=("")\n'
         "COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))\n"
-        "_weightd; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+        '_weightd; echo "${COMPREPLY[*]}"; done\n'
     )
     ran = subprocess.run(
-        ["bash", "--norc", "-c", script, "bash", line],
+        ["bash", "--norc", "-c", script, "bash", *lines],
         capture_output=True,
         text=True,
         check=True,
         env=shell.environment | {"PATH": f"{tmp_path}:{shell.environment['PATH']}"},
     )
     assert not ran.stderr
-    return ran.stdout.split()
+    return [offered.split() for offered in ran.stdout.splitlines()]
 
 
 @pytest.mark.needs("bash")
@@ -44,12 +45,18 @@ def test_bash_completes_commands_flags_and_keys(
 ) -> None:
     for key in ("complete/one@v1", "complete/one@v2", "complete/two"):
         put(daemon.client, key)
-    assert completed(shell, tmp_path, "weightd ev") == ["evictions"]
-    assert set(completed(shell, tmp_path, "weightd ")) == set(COMMANDS)
-    assert completed(shell, tmp_path, "weightd fetch --re") == ["--revalidate"]
-    assert completed(shell, tmp_path, "weightd get complete/t") == ["complete/two"]
-    assert completed(shell, tmp_path, "weightd get complete/one@v") == ["v1", "v2"]
-    assert completed(shell, tmp_path, "weightd completion f") == ["fish"]
+    commands, *others = completed(
+        shell,
+        tmp_path,
+        "weightd ",
+        "weightd ev",
+        "weightd fetch --re",
+        "weightd get complete/t",
+        "weightd get complete/one@v",
+        "weightd completion f",
+    )
+    assert set(commands) == set(COMMANDS)
+    assert others == [["evictions"], ["--revalidate"], ["complete/two"], ["v1", "v2"], ["fish"]]
 
 
 @pytest.mark.parametrize("kind", SHELLS)

@@ -15,8 +15,12 @@ from tests.cli.commands import Shell
 from tests.cli.test_run import put
 from tests.polling import until
 from tests.system.daemon import Daemon
+from weightd.cli.budget import MEANINGS, Part, short_legend
+from weightd.cli.tables import Column, table
+from weightd.cli.terminal import columns_of
 
-LONG = "terminal/Llama-3.1-70B-Instruct@0e9e39f249a16976918f6564b8830bc894c89659"
+REVISION = "0e9e39f249a16976918f6564b8830bc894c89659"
+LONG = "terminal/Llama-3.1-70B-Instruct@" + REVISION
 PROMPT = "ready>"
 
 
@@ -91,6 +95,12 @@ def test_tables_fit(daemon: Daemon, shell: Shell, tmp_path: Path, columns: int) 
         assert (LONG in shown.text()) == (columns == 200)
         assert rows[0].startswith("terminal/Llama-3.1-70B-Instruct@0e9e")
         assert "\x1b[1mKEY" in shown.text(colours=True)
+        # What looks once looks at the width as well.
+        shown.clear()
+        shown.type("top", "--once")
+        until(lambda: shown.lines()[-1] == PROMPT and "terminal/short" in shown.text(), shown.text)
+        assert ("SOURCE" in shown.text()) == (columns == 200)
+        assert [line for line in shown.lines() if line.startswith("terminal/Llama")]
 
 
 @pytest.mark.needs("tmux", "bash")
@@ -98,7 +108,7 @@ def test_top_lives_until_it_is_quit(daemon: Daemon, shell: Shell, tmp_path: Path
     put(daemon.client, LONG)
     with terminal(tmp_path, shell, 80, 24) as shown:
         shown.type("top", "--every", "0.2")
-        until(lambda: LONG[:30] in shown.text(), shown.text)
+        until(lambda: LONG[:14] in shown.text(), shown.text)
         assert len(shown.lines()[2]) == 80
         put(daemon.client, "terminal/arrived")
         until(lambda: "terminal/arrived" in shown.text(), shown.text)
@@ -130,3 +140,43 @@ def test_a_fetch_shows_a_bar(daemon: Daemon, shell: Shell, tmp_path: Path) -> No
         # The bar gave way to what was said.
         assert "terminal/fetched  [" not in shown.text()
         origin.flowing.set()
+
+
+@pytest.mark.needs("tmux", "bash")
+def test_a_terminal_that_cannot_write_over_is_not_asked_to(daemon: Daemon, tmp_path: Path) -> None:
+    put(daemon.client, LONG)
+    with terminal(tmp_path, Shell(daemon.socket, {"TERM": "dumb"}), 80) as shown:
+        shown.type("top")
+        until(lambda: shown.lines()[-1] == PROMPT and LONG[:20] in shown.text(), shown.text)
+
+
+def test_the_longest_texts_leave_room_for_what_tells_them_apart() -> None:
+    columns = (Column("KEY", pliant=True), Column("HITS", right=True, rank=4))
+    name = "/".join(["organisation"] * 6)
+    keys = [f"{name}@{revision}{REVISION}" for revision in "ab"]
+    for width in (40, 80, 120):
+        titles, *rows = table(columns, [(key, "1") for key in keys], width)
+        assert all(len(row) <= width for row in (titles, *rows))
+        assert ["@a0e9" in rows[0], "@b0e9" in rows[1]] == [True, True]
+        assert ("HITS" in titles) == (width > 80)
+
+
+def test_what_is_wide_stays_in_its_column() -> None:
+    columns = (Column("WHO", pliant=True), Column("SINCE"))
+    assert table(columns, [("漢字", "1s"), ("python", "2s")], None) == [
+        "WHO     SINCE",
+        "漢字    1s",
+        "python  2s",
+    ]
+    [_, row] = table(columns, [("漢" * 20, "1s")], 20)
+    assert columns_of(row) <= 20
+    assert row.endswith("1s")
+
+
+def test_the_short_legend_takes_as_many_lines_as_it_needs() -> None:
+    parts = [Part(name, 10**9) for name in MEANINGS]
+    lines = short_legend(parts, 40, utf8=False, colours=False)
+    assert all(len(line) <= 40 for line in lines)
+    assert "  ".join(lines) == short_legend(parts, None, utf8=False, colours=False)[0]
+    coloured = short_legend(parts, 40, utf8=False, colours=True)
+    assert len(coloured) == len(lines)

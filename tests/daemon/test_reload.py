@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.origin import http_origin
 from tests.cache.node import BLOCK, running
+from weightd.api import Token
 from weightd.daemon.reload import Reload
 from weightd.settings import Budget, Settings, SettingsError, load, resolve_budget
 
@@ -55,7 +56,7 @@ async def test_what_can_change_changes_and_the_rest_is_told(
     async with running(root, 100 * BLOCK) as node:
         for name in ("a", "b"):
             await node.put(name, 40 * BLOCK)
-        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache, Token())
         changes = {"min_free": 1, "drain_timeout": "7s", "puts_limit": 3, "log_level": "info"}
         await asyncio.to_thread(partial(reread.write, capacity=50 * BLOCK, **changes))
         caplog.set_level(logging.INFO)
@@ -76,7 +77,7 @@ async def test_what_fetches_live_by_changes(
     root: Path, reread: Rereader, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(root, 100 * BLOCK) as node:
-        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache, Token())
         changes = {"allow_origins": "hf://org/", "fetch_bandwidth": "5MB", "fetch_concurrency": 2}
         await asyncio.to_thread(partial(reread.write, capacity=100 * BLOCK, **changes))
         caplog.set_level(logging.INFO)
@@ -94,7 +95,7 @@ async def test_what_is_preloaded_changes(
     with http_origin() as origin:
         source = origin.file("m.bin", bytes(BLOCK))
         async with running(root, 100 * BLOCK) as node:
-            reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+            reload = Reload(*await asyncio.to_thread(reread), reread, node.cache, Token())
             config = tmp_path / "weightd.toml"
             before = await asyncio.to_thread(config.read_text)
             table = f'[[preload]]\nkey = "m"\nsource = "{source}"\nkeep = "forever"\n'
@@ -117,7 +118,7 @@ async def test_settings_with_anything_wrong_change_nothing(
 ) -> None:
     async with running(root, 100 * BLOCK) as node:
         await node.put("a", 40 * BLOCK)
-        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache)
+        reload = Reload(*await asyncio.to_thread(reread), reread, node.cache, Token())
         before = reload.settings
         wrong = {"drain_timeout": "soon", "nonsense": 1}
         await asyncio.to_thread(partial(reread.write, capacity=10 * BLOCK, **wrong))

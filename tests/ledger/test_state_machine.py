@@ -8,8 +8,6 @@ the disk's sum holds.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
@@ -18,10 +16,8 @@ from tests.ledger.acts_holding import Holding
 from tests.ledger.acts_parking import Parking
 from tests.ledger.audit import audit
 from tests.ledger.caller import KEYS
+from tests.tiers import THOROUGH
 from weightd.ledger import Standing
-
-THOROUGH = os.environ.get("WEIGHTD_THOROUGH") == "1"
-"""Set WEIGHTD_THOROUGH=1 for a search fifty times as long."""
 
 
 class CarefulCaller(Parking, Holding):

@@ -12,14 +12,11 @@ import pytest
 from tests.origins.places import Place, listing_of, put_file
 from tests.origins.servers.azurite import ACCOUNT, KEY, Azurite
 from tests.origins.servers.certificates import Authority
-from tests.origins.servers.fixtures import authority, azurite, seaweed
 from tests.origins.servers.hub import Hub, running_hub
 from tests.origins.servers.nginx import Nginx, running_nginx
 from tests.origins.servers.seaweed import ACCESS_KEY, SECRET_KEY, Seaweed
 from weightd.origins import Trust
 from weightd.origins.contract import CredentialFile
-
-__all__ = ["authority", "azurite", "seaweed"]
 
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "HF_", "HUGGING_FACE", "XDG_CACHE")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -30,6 +30,8 @@ EXAMPLES = {
     "socket_group": "0",
     "replica_socket": "/run/weightd/replica.sock",
     "listen": "none",
+    "token_file": "/proc/sys/kernel/random/boot_id",
+    "api_listen": "127.0.0.1:9778",
     "file_mode": "0440",
     "group": "0",
     "idle_timeout": "2m",
@@ -84,6 +86,8 @@ def test_every_option_is_flag_variable_and_key(
     name: str, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = EXAMPLES[name]
+    if name == "api_listen":
+        monkeypatch.setenv("WEIGHTD_TOKEN_FILE", EXAMPLES["token_file"])
     by_flag = load({name: text}, config).settings
     config.write_text(f'{name} = "{text}"\n')
     by_key = load({}, config).settings
@@ -199,6 +203,29 @@ def test_file_that_cannot_be_used(content: bytes, config: Path) -> None:
 def test_config_does_not_name_another(config: Path) -> None:
     config.write_text('config = "other.toml"\n')
     assert len(problems({}, config)) == 1
+
+
+def test_the_whole_api_on_the_network_needs_a_token(config: Path, tmp_path: Path) -> None:
+    (problem,) = problems({"api_listen": "127.0.0.1:0"}, config)
+    assert problem.startswith("api_listen (--api-listen): ")
+    assert "token_file" in problem
+    # One that is wrong itself is told of once.
+    missing = {"api_listen": "127.0.0.1:0", "token_file": str(tmp_path / "none")}
+    (problem,) = problems(missing, config)
+    assert problem.startswith("token_file (--token-file): ")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"plugh", b"xyzzy plugh frotz", b"xyzzyplugh\nfrotzfrotz", b"\xff" * 20]
+)
+def test_a_file_without_a_token_is_refused_and_not_quoted(
+    content: bytes, config: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_bytes(content)
+    (problem,) = problems({"token_file": str(tmp_path / "token")}, config)
+    assert "holds no token of 16 to 4096" in problem
+    for word in content.split():
+        assert word.decode(errors="replace") not in problem
 
 
 def test_budget_in_bytes(config: Path, tmp_path: Path) -> None:

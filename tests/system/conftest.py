@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.origins.servers.certificates import Authority
-from tests.origins.servers.fixtures import authority, azurite, seaweed
 from tests.origins.servers.hub import Hub, running_hub
 from tests.origins.servers.liar import Liar, running_liar
 from tests.origins.servers.nginx import Nginx, running_nginx
-
-__all__ = ["authority", "azurite", "seaweed"]
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-import weightd
 from tests.frozen import frozen
+from tests.system.nursery import HERE, Child, bare_environment, nursery
 from weightd.failpoints import VARIABLE
 
 READY_WITHIN: Final = 60.0
@@ -30,6 +30,8 @@ READY_WITHIN: Final = 60.0
 
 END_WITHIN: Final = 30.0
 _ANSWER_WITHIN: Final = 60.0
+
+Process: TypeAlias = subprocess.Popen[bytes] | Child
 
 GONE: Final = (OSError, http.client.HTTPException)
 """What a call raises when the daemon died under it: nobody knows what became of the call."""
@@ -99,7 +101,7 @@ class Daemon:
     root: Path
     socket: Path
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
     started: float
     ready_after: float = 0.0
 
@@ -173,28 +175,31 @@ def spawn(
     """Start a daemon; its socket and its log stand beside ``root``.
 
     A ``capacity`` of None is for what a file in ``options`` says.
-    ``prefix`` is a command that runs the daemon, such as strace's.
+    ``prefix`` is a command that runs the daemon, such as strace's; without one it is
+    forked with everything imported (`tests.system.nursery`).
     """
     place = root.parent / "weightd.sock"
-    command = [
-        *(*prefix, sys.executable, "-m", "weightd", "serve", "--root", str(root)),
-        *("--socket", str(place), "--min-free", "0", "--listen", "none"),
+    arguments = [
+        *("serve", "--root", str(root), "--socket", str(place)),
+        *("--min-free", "0", "--listen", "none"),
         *(() if capacity is None else ("--capacity", str(capacity))),
         *options,
     ]
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    if failpoint is not None:
-        environment[VARIABLE] = failpoint
+    environ = bare_environment() | ({} if failpoint is None else {VARIABLE: failpoint})
     log = root.parent / "weightd.log"
+    process: Process
     with log.open("ab") as sink:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=sink,
-            env=environment,
-            cwd=Path(weightd.__file__).parents[1],
-        )
+        if not prefix:
+            process = nursery().spawn(arguments, environ, sink.fileno())
+        else:
+            process = subprocess.Popen(
+                [*prefix, sys.executable, "-m", "weightd", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                env=environ,
+                cwd=HERE,
+            )
     return Daemon(root, place, log, process, started=time.monotonic())
 
 

@@ -74,7 +74,15 @@ def _lay_out(root: Path) -> Journal:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs("root", "setpriv"))
+        if name == "ingest.copied"
+        else name
+        for name in sorted(NAMES)
+    ],
+)
 def test_killed_at_a_failpoint(tmp_path: Path, origin: Origin, name: str) -> None:
     for occurrence in count(1) if THOROUGH else (1, LATER.get(name, 1)):
         root = tmp_path / str(occurrence) / "cache"
@@ -115,11 +123,14 @@ def test_killed_while_it_evicts_down_to_a_smaller_budget(root: Path, name: str) 
 
 def _dies(root: Path, journal: Journal, failpoint: str, origin: Origin) -> bool:
     """Live a life until the failpoint kills the daemon; False when it did not."""
-    with running(root, capacity=CAPACITY, failpoint=failpoint) as daemon:
+    prefix = MAY_GIVE_NOTHING if failpoint.startswith("ingest.copied") else ()
+    with running(root, capacity=CAPACITY, failpoint=failpoint, prefix=prefix) as daemon:
         try:
             life = Life(daemon.client, journal)
             _live(life)
             _fetch(life, origin)
+            life.upload("org/uploaded", UPLOADED, ANOTHER)
+            life.delete("org/uploaded")
         except GONE:
             assert daemon.ended() == -signal.SIGKILL, daemon.said()
             return True
@@ -160,6 +171,14 @@ def _fetch(life: Life, origin: Origin) -> None:
     mirrors = [_serve(origin, "first", FETCHED, damaged), _serve(origin, "second", FETCHED)]
     life.fetch("org/fetched@1", FETCHED, mirrors)
     life.fetch("org/fetched@2", FETCHED_LATER, [_serve(origin, "later", FETCHED_LATER)])
+
+
+UPLOADED: Final = Content((("a/w", b"w" * 30_000), ("x", b"x" * 9_000)))
+ANOTHER: Final = 65534
+"""The user who wrote it."""
+
+MAY_GIVE_NOTHING: Final = ("setpriv", "--bounding-set=-chown")
+"""How root is that can only copy what is another user's."""
 
 
 def _serve(origin: Origin, name: str, told: Content, served: Content | None = None) -> str:

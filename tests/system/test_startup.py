@@ -1,6 +1,7 @@
-"""Ten thousand models at a start: figures are printed (``pytest -rP``), structure is asserted.
+"""Thousands of models at a start: figures are printed (``pytest -rP``), structure is asserted.
 
-Listening within 3 s is what is aimed for.  A shared machine cannot be held to a
+Listening within 3 s is what is aimed for with ten thousand of them, which
+``make test-thorough`` has.  A shared machine cannot be held to a
 time, so what is asserted is the reason for it: one file is opened per model,
 and the models' own files are looked at in the background.
 """
@@ -21,22 +22,25 @@ from tests.system.daemon import Daemon, running
 from tests.system.journal import listed_models
 from tests.system.models import Content, weights_on_disk
 from tests.system.roots import open_store, pin, publish
+from tests.tiers import THOROUGH
 
-MANY: Final = 10_000
+MANY: Final = 10_000 if THOROUGH else 2_000
 FEW: Final = 100
 CAPACITY: Final = 1_000_000_000
 NOTICED_WITHIN: Final = 90.0
+BY_A_COMMAND: Final = ("env",)
+"""What makes it import all of itself, which is most of a start."""
 
 
 @pytest.mark.timeout(300)
-def test_ten_thousand_models(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_models(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         # No power is cut here: the root is made without waiting for the disk.
         patch.setattr(os, "fsync", lambda _: None)
         _make(root, MANY)
     victim = MANY // 2
     _cut(root, victim)
-    with running(root, capacity=CAPACITY, ready=False) as daemon:
+    with running(root, capacity=CAPACITY, prefix=BY_A_COMMAND, ready=False) as daemon:
         listening = daemon.wait_listening()
         daemon.wait_ready()
         worked, resident = _worked(daemon), _resident(daemon)
@@ -46,7 +50,7 @@ def test_ten_thousand_models(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert keys == {_key(number) for number in range(MANY) if number != victim}
         checked = _resident(daemon)
     bare = _bare_look(root)
-    with running(root.parent / "empty", capacity=CAPACITY) as idle:
+    with running(root.parent / "empty", capacity=CAPACITY, prefix=BY_A_COMMAND) as idle:
         empty, least = _resident(idle), _worked(idle)
     _print(
         f"{MANY} models: listening after {listening:.2f} s, ready after "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import Final
 
-KILLS: Final = int(os.environ.get("WEIGHTD_KILLS", "20"))
+import tests.tiers
+
+KILLS: Final = int(os.environ.get("WEIGHTD_KILLS", "100" if tests.tiers.THOROUGH else "20"))
 """Random kills: 20 in every run of the tests; ``make test-kill`` asks for 100."""
 
 THOROUGH: Final = KILLS >= 100
-"""Whether minutes are no matter: then every occurrence of every failpoint kills once."""
+"""Whether every occurrence of every failpoint kills once, which takes minutes."""
 
 FETCH_KILLS, FETCH_BYTES = (20, 200_000_000) if THOROUGH else (5, 40_000_000)
 """How often a daemon is killed during one fetch, and how large that is."""

@@ -10,5 +10,15 @@ from weightd.api.desk import Desk, Limits
 from weightd.api.edge import DrainLimits
 from weightd.api.protocol import EdgeProtocol
 from weightd.api.routing import Door
+from weightd.api.token import Token
 
-__all__ = ["Desk", "Door", "DrainLimits", "EdgeProtocol", "Limits", "create_app", "protocol_of"]
+__all__ = [
+    "Desk",
+    "Door",
+    "DrainLimits",
+    "EdgeProtocol",
+    "Limits",
+    "Token",
+    "create_app",
+    "protocol_of",
+]

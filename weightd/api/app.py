@@ -11,14 +11,24 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weightd.api import adoptions, fetches, models, node, pins, uploads
+from weightd.api import adoptions, fetches, models, node, pins, uploads, verify
 from weightd.api.desk import Desk
 from weightd.api.edge import Fence, Timed, UnreadBodies
 from weightd.api.faults import UnknownRoute, WrongMethod
 from weightd.api.openapi import describe, options
 from weightd.api.problems import problem
 from weightd.api.protocol import EdgeProtocol
-from weightd.api.routing import ADMIN, Answer, Door, EdgeRoute, Route, closed, sent_path
+from weightd.api.routing import (
+    ADMIN,
+    Answer,
+    Door,
+    EdgeRoute,
+    Handler,
+    Route,
+    closed,
+    sent_path,
+)
+from weightd.api.token import guarded
 from weightd.api.words import json_answer
 from weightd.errors import WeightdError
 
@@ -33,6 +43,7 @@ ROUTES: Final = (
     *fetches.ROUTES,
     *uploads.ROUTES,
     *adoptions.ROUTES,
+    *verify.ROUTES,
     *node.ROUTES,
     Route(
         "GET",
@@ -50,7 +61,8 @@ def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> Fa
     """The app for one door.
 
     Every route is known at every door: one that is not open answers
-    ``forbidden`` and names ``admin``, where it is.
+    ``forbidden``, or ``unauthorized`` where a token would open it, and names
+    ``admin``, where it is.
     """
     app = FastAPI(
         title="weightd",
@@ -82,7 +94,7 @@ def protocol_of(desk: Desk, door: Door) -> partial[EdgeProtocol]:
 
 
 def _install(app: FastAPI, route: Route, door: Door, admin: str) -> None:
-    handler = route.handler if door in route.doors else closed(route, door, admin)
+    handler = _handler(app.state.desk, route, door, admin)
     app.add_api_route(
         route.path, handler, methods=[route.method], response_class=Response, **options(route)
     )
@@ -90,6 +102,16 @@ def _install(app: FastAPI, route: Route, door: Door, admin: str) -> None:
         app.add_api_route(
             route.path, handler, methods=["HEAD"], response_model=None, include_in_schema=False
         )
+
+
+def _handler(desk: Desk, route: Route, door: Door, admin: str) -> Handler:
+    """What a route answers at a door."""
+    if door in route.doors:
+        return route.handler
+    refusal = closed(route, door, admin)
+    if route.by_token(door):
+        return guarded(route.handler, desk.token, admin, refusal if door == "public" else None)
+    return refusal
 
 
 def _declare_times(desk: Desk, route: Route) -> None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from weightd.api.connections import Connections
 from weightd.api.edge import DrainLimits
 from weightd.api.metrics import RequestTimes
+from weightd.api.token import Token
 from weightd.cache import Snapshot, State, WeightCache
 from weightd.errors import Starting, TooMany
 
@@ -38,8 +39,11 @@ class Limits:
 class Desk:
     """See the module's docstring."""
 
-    def __init__(self, cache: WeightCache, limits: Limits | None = None) -> None:
+    def __init__(
+        self, cache: WeightCache, limits: Limits | None = None, token: Token | None = None
+    ) -> None:
         self.limits = Limits() if limits is None else limits
+        self.token = Token() if token is None else token
         self.times = RequestTimes()
         self.connections = Connections(self.limits.connections, self.limits.idle_timeout)
         self._cache = cache

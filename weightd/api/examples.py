@@ -24,6 +24,7 @@ EXAMPLES: Final[dict[type[WeightdError], WeightdError]] = {
         errors.Forbidden(
             "PUT /v1/models/{key} is not answered at the read-only door", "the admin socket"
         ),
+        errors.Unauthorized("The request has no token", "the admin socket"),
         faults.UnknownRoute("/v2/models"),
         errors.NotResident(_KEY),
         errors.NotPinned("vllm-7f9c:1", _KEY),

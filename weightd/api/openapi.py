@@ -36,6 +36,14 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "description": "The `id` of a fetch.",
         "schema": {"type": "string", "minLength": 1, "examples": ["5f0c9a1e7b3d2846"]},
     },
+    "upload": {
+        "description": "The `id` of an upload.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "examples": ["0f1e2d3c4b5a69788796a5b4c3d2e1f0"],
+        },
+    },
 }
 
 _RESPONSE_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -62,7 +70,10 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> dict[str, Any]:
     )
     for route in routes:
         description["paths"][route.path][route.method.lower()].update(_details(route))
-    description["components"] = {"schemas": _schemas(routes)}
+    description["components"] = {
+        "schemas": _schemas(routes),
+        "securitySchemes": {"token": _TOKEN},
+    }
     return description
 
 
@@ -82,12 +93,25 @@ _DOORS: Final[dict[Door, str]] = {
     "replica": "the replica socket",
     "read-only": "the listener on a loopback address",
     "public": "a listener on any other address",
+    "network": "the listener of the whole API",
+}
+
+_TOKEN: Final[dict[str, Any]] = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The token of token_file, at the doors on the network; no other asks for it.",
 }
 
 
 def _description(route: Route) -> str:
-    doors = [words for door, words in _DOORS.items() if door in route.doors]
-    return f"{route.description or route.summary + '.'} Answered at {', '.join(doors)}."
+    doors = ", ".join(words for door, words in _DOORS.items() if door in route.doors)
+    asking = " and ".join(words for door, words in _DOORS.items() if _by_token(route, door))
+    told = f"{route.description or route.summary + '.'} Answered at {doors}"
+    return f"{told}; with the token also at {asking}." if asking else f"{told}."
+
+
+def _by_token(route: Route, door: Door) -> bool:
+    return door not in route.doors and route.by_token(door)
 
 
 def _details(route: Route) -> dict[str, Any]:
@@ -98,7 +122,8 @@ def _details(route: Route) -> dict[str, Any]:
     """
     responses = {str(status): _response(answer) for status, answer in route.answers.items()}
     details: dict[str, Any] = {
-        "x-weightd-doors": [door for door in _DOORS if door in route.doors],
+        "x-weightd-doors": [door for door in _DOORS if door in route.doors or route.by_token(door)],
+        "security": [{}, {"token": []}] if any(_by_token(route, one) for one in _DOORS) else [],
         "parameters": [*_path(route), *_query(route), *_headers(route)],
         "responses": responses | _refusals(route.all_errors),
     }

@@ -26,6 +26,7 @@ TABLE: Final[dict[type[WeightdError], Kind]] = {
     errors.InvalidRequest: Kind(400, wire.InvalidRequestProblem),
     errors.InvalidArchive: Kind(400, wire.InvalidArchiveProblem),
     errors.IncompleteBody: Kind(400, wire.InvalidRequestProblem),
+    errors.Unauthorized: Kind(401, wire.UnauthorizedProblem),
     errors.Forbidden: Kind(403, wire.ForbiddenProblem),
     faults.UnknownRoute: Kind(404, wire.NotFoundProblem),
     errors.NotResident: Kind(404, wire.NotResidentProblem),
@@ -95,6 +96,8 @@ def problem(error: WeightdError) -> Response:
             headers["Content-Range"] = f"bytes */{length}"
         case faults.UnsupportedMediaType(header="Content-Encoding"):
             headers["Accept-Encoding"] = "identity"
+        case errors.Unauthorized():
+            headers["WWW-Authenticate"] = 'Bearer realm="weightd"'
         case _:
             pass
     return Response(

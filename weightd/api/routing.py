@@ -19,24 +19,31 @@ from starlette.routing import Match, request_response
 from starlette.types import Scope
 
 from weightd.api.faults import Internal
-from weightd.errors import Forbidden, InvalidKey, InvalidRequest, Starting, WeightdError
+from weightd.errors import (
+    Forbidden,
+    InvalidKey,
+    InvalidRequest,
+    Starting,
+    Unauthorized,
+    WeightdError,
+)
 from weightd.wire.requests import NoQuery
 from weightd.wire.requests import Request as RequestShape
 
-Door: TypeAlias = Literal["admin", "replica", "read-only", "public"]
-"""Where a request came in: the admin socket, the socket for replicas, the loopback listener, or a
-listener on the network."""
+Door: TypeAlias = Literal["admin", "replica", "read-only", "public", "network"]
+"""Where a request came in: the admin socket, the socket for replicas, the loopback listener, a
+listener on the network, or the one there that answers whatever is asked with a token."""
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 ADMIN: Final[frozenset[Door]] = frozenset({"admin"})
 REPLICA: Final[frozenset[Door]] = frozenset({"admin", "replica"})
 LOCAL: Final[frozenset[Door]] = frozenset({"admin", "replica", "read-only"})
-PROBES: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public"})
+PROBES: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public", "network"})
 
 Errors: TypeAlias = tuple[type[WeightdError], ...]
 
-ALWAYS: Final[Errors] = (InvalidRequest, Forbidden, Internal, Starting)
+ALWAYS: Final[Errors] = (InvalidRequest, Unauthorized, Forbidden, Internal, Starting)
 """How any route can refuse."""
 
 
@@ -83,6 +90,10 @@ class Route:
     body: type[RequestShape] | dict[str, dict[str, Any]] | None = None
     headers: tuple[Header, ...] = ()
     own_head: bool = False
+
+    def by_token(self, door: Door) -> bool:
+        """Whether it is open at a door on the network to those who show the token."""
+        return door == "network" or (door == "public" and "read-only" in self.doors)
 
     @property
     def pattern(self) -> re.Pattern[str]:

@@ -14,7 +14,16 @@ from weightd import __version__
 from weightd.api.problems import document, holder_figures
 from weightd.api.reading import prefers_text
 from weightd.cache.fetching.terms import FetchView
-from weightd.cache.records import Event, PinOutcome, PinView, Record, Snapshot, UploadView, Verdict
+from weightd.cache.records import (
+    Event,
+    PinOutcome,
+    PinView,
+    Record,
+    Snapshot,
+    UploadView,
+    Verdict,
+    VerifyView,
+)
 from weightd.model import Eviction
 from weightd.wire.times import rfc3339, rfc3339_or_none
 
@@ -150,6 +159,32 @@ def fetch_words(view: FetchView) -> dict[str, object]:
     }
 
 
+def verify_words(view: VerifyView) -> dict[str, object]:
+    return {
+        "key": str(view.generation.key),
+        "generation": view.generation.digest,
+        "state": view.state,
+        "bytes_done": view.bytes_done,
+        "bytes_total": view.bytes_total,
+        "file": view.file,
+        "rate": view.rate,
+        "eta": view.eta,
+        "damaged": [
+            {
+                "path": flaw.path,
+                "problem": flaw.problem,
+                "reason": flaw.reason,
+                "expected": flaw.expected,
+                "actual": flaw.actual,
+            }
+            for flaw in view.flaws
+        ],
+        "shared": [str(key) for key in view.shared],
+        "kept": view.kept,
+        "problem": None if view.error is None else document(view.error),
+    }
+
+
 def verdict_words(verdict: Verdict) -> dict[str, object]:
     return {
         "verdict": verdict.verdict,
@@ -194,11 +229,14 @@ def event_line(event: Event | None) -> bytes:
     if event is None:
         return b'{"type":"heartbeat"}\n'
     words = {"seq": event.seq, "type": event.type, "at": rfc3339(event.at)}
-    more = {
-        name: fetch_words(value) if isinstance(value, FetchView) else value
-        for name, value in event.data.items()
-    }
+    more = {name: _event_words(value) for name, value in event.data.items()}
     return to_json(words | more | words) + b"\n"
+
+
+def _event_words(value: object) -> object:
+    if isinstance(value, FetchView):
+        return fetch_words(value)
+    return verify_words(value) if isinstance(value, VerifyView) else value
 
 
 def status_words(snapshot: Snapshot) -> dict[str, object]:

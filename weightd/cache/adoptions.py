@@ -91,13 +91,13 @@ class Adoptions:
         finally:
             # The same content may be here already: then nothing was needed, and all goes back.
             await self._evictions.abort(ingest, reservation)
-            if ingest.stranded:
-                self._tell_of_stranded(ingest)
+            if ingest.adoption is not None and ingest.adoption.stranded:
+                self._tell_of_stranded(ingest, ingest.adoption.stranded)
 
-    def _tell_of_stranded(self, ingest: Ingest) -> None:
+    def _tell_of_stranded(self, ingest: Ingest, places: Sequence[str]) -> None:
         place = self._context.store.root / "incoming" / ingest.id
         raise IoError(
-            call=f"return of {', '.join(ingest.stranded[:3])}",
+            call=f"return of {', '.join(places[:3])}",
             error=f"something else is in its place; it is kept in {place}, and goes back at the "
             "next start once that is out of its way",
         )

@@ -48,6 +48,7 @@ from weightd.cache.tasks import completed, ended
 from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.uploads import Owner, Uploads
+from weightd.cache.verifying import Verifications
 from weightd.cache.workers import Workers
 from weightd.errors import (
     Draining,
@@ -123,6 +124,7 @@ class WeightCache:
         self._adoptions = Adoptions(
             self._context, self._admission, self._evictions, self._publications
         )
+        self.verifications = Verifications(self._context, self._checks)
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -250,6 +252,7 @@ class WeightCache:
         if self._context.state != "draining":
             self._context.state = "draining"
             self._context.events.end("draining")
+            self.verifications.stop()
             if self._upkeep is not None:
                 self._fetching.park()
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from weightd.cache.context import NEVER, Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.retirements import refused_by_disk
+from weightd.cache.tasks import completed
 from weightd.errors import IoError
 from weightd.ledger import Doomed, Generation
 from weightd.model import GenerationId, Key
@@ -106,6 +108,26 @@ class Checks:
                 log.warning("%s could not be checked: %s", generation.id.key, error)
             # A pass over ten thousand models lets every request go before it.
             await asyncio.sleep(0)
+
+    async def set_aside(self, damaged: Sequence[tuple[Generation, str]]) -> None:
+        """Answer models no more, each for a reason that no later look would see by itself.
+
+        What nothing keeps goes, and what stays is marked, so that no start answers it again.
+        """
+        withdrawn = [(one.id, reason, self._withdraw(one, reason)) for one, reason in damaged]
+        await completed(self._set_aside(withdrawn))
+
+    async def _set_aside(
+        self, withdrawn: Sequence[tuple[GenerationId, str, Doomed | None]]
+    ) -> None:
+        context = self._context
+        for id, reason, _ in withdrawn:
+            # Also of one that goes: its eviction may be refused, or end with the daemon.
+            try:
+                await context.workers.commit(context.store.mark_damaged, id, reason)
+            except (IoError, NoSpace) as error:
+                log.warning("%s, and the next start may answer it: %s", id.key, error)
+        await self._evictions.let_go([doomed for _, _, doomed in withdrawn if doomed is not None])
 
     def _withdraw(self, generation: Generation, reason: str) -> Doomed | None:
         log.warning("%s is damaged: %s", generation.id.key, reason)

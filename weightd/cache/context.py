@@ -66,6 +66,8 @@ class Options:
     ``fetch_ttl`` is the lease of a fetch's holder who names none; ``fetch_kept`` is how long a
     job is remembered after its end, ``fetch_unwanted`` how long one goes on that no caller waits
     for or asks about, and ``partial_ttl`` how long what it left unfinished is kept.
+    ``verifications`` may wait for their turn, and one whose disk gives nothing ends after
+    ``read_timeout``.
     ``uploads`` may be under way at once; one that does not grow ends after ``upload_ttl``, and
     is looked at every ``upload_interval``.
     """
@@ -101,6 +103,8 @@ class Options:
     fetch_kept: float = 3600.0
     fetch_unwanted: float = 3600.0
     partial_ttl: float = 86400.0
+    verifications: int = 16
+    read_timeout: float = 300.0
     uploads: int = 64
     upload_ttl: float = 3600.0
     upload_interval: float = 1.0

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
-from weightd.errors import BlockedReason, HolderFigures
+from weightd.errors import BlockedReason, HolderFigures, WeightdError
 from weightd.model import Digest, FileEntry, GenerationId, Key, Manifest, Pin
 from weightd.origins.contract import OriginKind
+from weightd.store import Flaw
 
 State = Literal["starting", "ready", "draining"]
 
@@ -103,6 +104,28 @@ class UploadView:
     written: int
     created_at: float
     expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyView:
+    """A reading of a model as it stands, or as it ended with ``flaws`` or by ``error``.
+
+    ``file`` is the one that is read, ``rate`` in bytes a second, ``eta`` in seconds.
+    ``shared`` are the models that had a damaged file in common with it, and went with it;
+    ``kept`` says that it is damaged and stays on the disk, for those who have it.
+    """
+
+    generation: GenerationId
+    state: Literal["queued", "reading", "ended"]
+    bytes_done: int
+    bytes_total: int
+    file: str | None
+    rate: float
+    eta: float | None
+    flaws: tuple[Flaw, ...] = ()
+    shared: tuple[Key, ...] = ()
+    kept: bool = False
+    error: WeightdError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,9 @@ from weightd.cache.publishing import Publications
 from weightd.cache.records import PutOutcome, UploadView
 from weightd.cache.tasks import completed
 from weightd.errors import (
+    Blocked,
     Draining,
+    InUse,
     InvalidRequest,
     IoError,
     TooMany,
@@ -29,8 +31,8 @@ from weightd.errors import (
     WeightdError,
 )
 from weightd.ledger import Reservation
-from weightd.model import Key
-from weightd.store import Announced, Ingest, NoSpace
+from weightd.model import FileEntry, Key
+from weightd.store import Announced, CopyNeeded, Ingest, NoSpace
 
 KEPT_SECONDS: Final = 600.0
 """How long the end of an upload is remembered for one who asks again."""
@@ -69,6 +71,26 @@ class _Upload:
 class _Ended:
     at: float
     outcome: PutOutcome | WeightdError
+
+
+class _Copying:
+    """Books what stands twice for a while: a copy, and the file whose place it takes."""
+
+    def __init__(
+        self, reservation: Reservation, spare: Reservation, progress: Callable[[int], None]
+    ) -> None:
+        self._reservation = reservation
+        self._spare = spare
+        self._progress = progress
+
+    def wrote(self, size: int) -> None:
+        """Tell of blocks that came for a copy, or went, the copy's or the file's: that is over."""
+        self._progress(size)
+        if size > 0:
+            self._spare.written += size
+        else:
+            self._reservation.written += self._spare.written + size
+            self._spare.written = 0
 
 
 class Uploads:
@@ -210,20 +232,59 @@ class Uploads:
             if upload.id not in self._uploads:
                 raise UnknownUpload(upload=upload.id)
             try:
-                await self._measure(upload)
-                # Its look may have ended it.
-                self._must_stand(upload)
-                files = await self._context.workers.transfer(
-                    upload.ingest.take_over, upload.files, trusted=upload.trusted
-                )
-                outcome = await self._publications.publish(upload.reservation, upload.ingest, files)
+                outcome = await self._publish(upload)
             except NoSpace as error:
                 raise await self._context.no_space(upload.reservation.bytes, error) from error
+            except IoError as error:
+                if upload.ingest.settled:
+                    # It was published, and the disk does not take it back.
+                    await self._end(upload, error)
+                raise
             finally:
                 upload.committing = None
                 upload.expires_at = self._context.clock.now() + self._context.options.upload_ttl
             await self._end(upload, outcome)
             return outcome
+
+    async def _publish(self, upload: _Upload) -> PutOutcome:
+        await self._measure(upload)
+        # Its look may have ended it.
+        self._must_stand(upload)
+        files = await self._taken_over(upload)
+        if upload.reservation.refusal is not None:
+            raise upload.reservation.refusal
+        return await self._publications.publish(upload.reservation, upload.ingest, files)
+
+    async def _taken_over(self, upload: _Upload) -> tuple[FileEntry, ...]:
+        """The files, ours; with room of their own for copies where those are needed."""
+        take_over, transfer = upload.ingest.take_over, self._context.workers.transfer
+        try:
+            return await transfer(take_over, upload.files, trusted=upload.trusted)
+        except CopyNeeded as needed:
+            room = needed.bytes
+        spare = await self._room_to_copy(upload.key, room)
+        try:
+            await self._admission.granted(spare)
+            copying = _Copying(upload.reservation, spare, self._context.progress.wrote)
+            return await transfer(
+                take_over, upload.files, trusted=upload.trusted, room=room, wrote=copying.wrote
+            )
+        except CopyNeeded:
+            reason = "another user goes on replacing files in it"
+            raise InUse(key=str(upload.key), reason=reason) from None
+        finally:
+            self._evictions.release(spare)
+
+    async def _room_to_copy(self, key: Key, size: int) -> Reservation:
+        """Promise it, by eviction if need be.  Raises Blocked with what would need none."""
+        try:
+            return await self._admission.admit(Want(key, size, lambda: Need(size)), 0.0)
+        except Blocked as blocked:
+            blocked.hint = (
+                "They are needed to copy a file that was put in the place of the one weightd made; "
+                "write into that instead, or wait for room."
+            )
+            raise
 
     async def _look(self, upload: _Upload) -> None:
         try:

@@ -13,6 +13,7 @@ every lookup needs, never stand behind a flush, nor behind a search of /proc.
   who asks meanwhile shares the next, see `Rounds`.
 - ``transfer``: one thread for as long as a body arrives.
 - ``fetch``: the streams of fetches, and their listings.
+- ``verify``: one thread, whose reads are idle ones.
 - ``unlink``: one thread; deleting large files in parallel only slows down
   those who read.
 """
@@ -45,6 +46,7 @@ class Workers:
         self._settling = ThreadPoolExecutor(1, thread_name_prefix="weightd-settle")
         self._transfers = ThreadPoolExecutor(transfers, thread_name_prefix="weightd-transfer")
         self._fetches = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="weightd-fetch")
+        self._verifications = ThreadPoolExecutor(1, thread_name_prefix="weightd-verify")
         self._unlinks = ThreadPoolExecutor(1, thread_name_prefix="weightd-unlink")
 
     def disk(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
@@ -87,6 +89,12 @@ class Workers:
         """Run a call that waits for an origin."""
         return self._run(self._fetches, call, *args, **kwargs)
 
+    def verify(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run a call that reads a whole model, when nobody else wants the disk."""
+        return self._run(self._verifications, call, *args, **kwargs)
+
     def unlink(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
@@ -103,6 +111,7 @@ class Workers:
             self._settling,
             self._transfers,
             self._fetches,
+            self._verifications,
             self._unlinks,
         ):
             pool.shutdown()

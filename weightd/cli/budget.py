@@ -98,12 +98,21 @@ def legend(parts: Sequence[Part], *, utf8: bool, colours: bool) -> list[str]:
     ]
 
 
-def short_legend(parts: Sequence[Part], *, utf8: bool, colours: bool) -> str:
-    """The same in one line."""
-    shown = [part for part in parts if part.bytes or part.name == "free"]
-    return "  ".join(
-        f"{_mark(part, utf8, colours)} {part.name} {format_bytes(part.bytes)}" for part in shown
-    )
+def short_legend(
+    parts: Sequence[Part], width: int | None, *, utf8: bool, colours: bool
+) -> list[str]:
+    """The same in a line, or in as many as it takes."""
+    lines, left = [""], width
+    for part in parts:
+        if not part.bytes and part.name != "free":
+            continue
+        told = f" {part.name} {format_bytes(part.bytes)}"
+        if left is not None and lines[-1] and left < len(told) + 3:
+            lines, left = [*lines, ""], width
+        gap = "  " if lines[-1] else ""
+        lines[-1] += f"{gap}{_mark(part, utf8, colours)}{told}"
+        left = None if left is None else left - len(gap) - 1 - len(told)
+    return lines
 
 
 def _mark(part: Part, utf8: bool, colours: bool) -> str:

@@ -38,7 +38,7 @@ def flags_of_all() -> dict[str, list[str]]:
     return found
 
 
-_KEYED: Final = "run get put fetch pin unpin rm ls"
+_KEYED: Final = "run get put fetch pin unpin rm ls verify"
 """The commands that take the key of a model."""
 
 _BASH: Final = """\

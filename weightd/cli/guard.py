@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weightd.cli.exits import Exit, exit_of
-from weightd.cli.output import Unwritable, nobody_reads, printable
+from weightd.cli.output import Unwritable, nobody_reads, note, printable
 
 if TYPE_CHECKING:
     from weightd.errors import WeightdError
@@ -25,11 +24,11 @@ def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namesp
         nobody_reads()
         return Exit.OK
     except Unwritable as error:
-        print(f"weightd: the output cannot be written: {error}", file=sys.stderr)
+        note(f"the output cannot be written: {error}")
         return Exit.ERROR
     # Python looks at this only when something was raised: the classes take a while to import.
     except _errors() as error:
-        print(f"weightd: {error}", file=sys.stderr)
+        note(str(error))
         return exit_of(error.code)
 
 

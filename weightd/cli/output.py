@@ -29,12 +29,15 @@ def say_json(document: object) -> None:
     """Print what the daemon answered, for a program to read."""
     import json
 
-    say(json.dumps(document, indent=2, ensure_ascii=False))
+    # In ASCII: whole in whatever the locale can write.
+    say(json.dumps(document, indent=2))
 
 
 def note(line: str) -> None:
-    """Say something beside the answer."""
-    print(f"weightd: {line}", file=sys.stderr, flush=True)
+    """Say something beside the answer, in one line."""
+    from weightd.cli.terminal import visible
+
+    print(f"weightd: {visible(line)}", file=sys.stderr, flush=True)
 
 
 def nobody_reads() -> None:

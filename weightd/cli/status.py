@@ -70,11 +70,12 @@ def lines(told: Mapping[str, Any], pins: Sequence[Any] | None) -> list[str]:
 
 
 def heading(told: Mapping[str, Any], now: float) -> str:
+    from weightd.cli.terminal import visible
     from weightd.cli.words import duration
     from weightd.client.times import epoch
 
     up = duration(now - epoch(told["started_at"]))
-    return f"weightd {told['version']}  {told['state']}, up {up}  {told['root']}"
+    return f"weightd {told['version']}  {told['state']}, up {up}  {visible(told['root'])}"
 
 
 def figures(told: Mapping[str, Any]) -> list[str]:
@@ -112,15 +113,16 @@ def _kept(told: Mapping[str, Any]) -> str:
 
 
 def _lookups(told: Mapping[str, Any]) -> str:
-    from weightd.cli.words import share
+    from weightd.cli.words import count, share
 
     lookups = told["hits"] + told["misses"]
     ratio = f" ({share(told['hits'], lookups)} hits)" if lookups else ""
-    return f"{told['hits']} hits, {told['misses']} misses{ratio}"
+    return f"{count(told['hits'], 'hit')}, {count(told['misses'], 'miss')}{ratio}"
 
 
 def warnings(told: Mapping[str, Any]) -> list[str]:
     """What an operator should do something about."""
+    from weightd.cli.terminal import visible
     from weightd.cli.words import count
     from weightd.units import format_bytes
 
@@ -136,4 +138,4 @@ def warnings(told: Mapping[str, Any]) -> list[str]:
         said.append("this filesystem does not tell what is open: only pins and holds keep models")
     if told["foreign"]:
         said.append(f"in the root and not weightd's: {', '.join(told['foreign'][:5])}")
-    return ["", *(f"note: {one}" for one in said)] if said else []
+    return ["", *(f"note: {visible(one)}" for one in said)] if said else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from weightd.cli.terminal import clipped, columns_of, visible
+
 GAP: Final = "  "
 _LEAST: Final = 12
 """No text is cut to fewer characters."""
@@ -14,8 +16,11 @@ _READABLE: Final = 28
 
 _DEAR: Final = 3
 
+_LONG: Final = 80
+"""So many of a text are enough to make room for any other column."""
+
 _REVISION: Final = 5
-"""So many characters of a revision, and the mark of what is cut, at least."""
+"""So many characters of a revision, its mark among them, tell it from others."""
 
 
 class Column(NamedTuple):
@@ -32,6 +37,7 @@ class Column(NamedTuple):
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """The lines of a table, its titles first; with no ``width`` nothing is left out or cut."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     kept = [at for at, one in enumerate(columns) if one.rank < 9 or any(row[at] for row in rows)]
     wide = {at: _widest(at, columns, rows) for at in kept}
     if width is not None:
@@ -42,7 +48,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
 
 
 def _widest(at: int, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    return max(len(columns[at].title), *(len(row[at]) for row in rows), 0)
+    return max(len(columns[at].title), *(columns_of(row[at]) for row in rows), 0)
 
 
 def _total(wide: dict[int, int]) -> int:
@@ -61,7 +67,7 @@ def _leave_out(columns: Sequence[Column], wide: dict[int, int], width: int) -> N
 
     for at in sorted(wide, key=lambda at: -columns[at].rank):
         rank = columns[at].rank
-        if rank == 0 or least(_READABLE if rank < _DEAR else width) <= width:
+        if rank == 0 or least(_READABLE if rank < _DEAR else _LONG) <= width:
             return
         del wide[at]
 
@@ -80,26 +86,34 @@ def _line(columns: Sequence[Column], wide: dict[int, int], row: Sequence[str]) -
     cells = []
     for at, size in wide.items():
         text = shortened(row[at], size)
-        cells.append(text.rjust(size) if columns[at].right else text.ljust(size))
+        blank = " " * (size - columns_of(text))
+        cells.append(blank + text if columns[at].right else text + blank)
     return GAP.join(cells).rstrip()
 
 
 def shortened(text: str, size: int) -> str:
-    """The text, or what of it tells most where it is too long.
+    """The text, or what of it tells most where it is too long; what is cut is marked.
 
-    A revision is long and says little; names differ at both of their ends.
+    A revision is long and little of it tells; names differ at both of their ends.
 
     >>> shortened("org/Llama-3.1-70B@0e9e39f249a16976918f", 24)
     'org/Llama-3.1-70B@0e9e3…'
+    >>> shortened("org/Llama-3.1-70B@0e9e39f249a16976918f", 20)
+    'org/Lla….1-70B@0e9e…'
     >>> shortened("meta-llama/Llama-3.1-70B", 13)
     'meta-l….1-70B'
     """
-    if len(text) <= size:
+    if columns_of(text) <= size:
         return text
     at = text.find("@")
-    if size < 3 or 0 < at < size - _REVISION:
-        return f"{text[: size - 1]}…"
+    if size < 3 or 0 < at <= size - _REVISION - 1:
+        return f"{clipped(text, size - 1)}…"
     if at > 0:
-        return shortened(text[:at], size)
+        revision = text[at:]
+        if len(revision) > _REVISION + 1:
+            revision = f"{revision[:_REVISION]}…"
+        if size - len(revision) >= len(revision):
+            return shortened(text[:at], size - len(revision)) + revision
     head = size // 2
-    return f"{text[:head]}…{text[len(text) - (size - 1 - head) :]}"
+    last = clipped(text[::-1], size - 1 - head)[::-1]
+    return f"{clipped(text, head)}…{last}"

@@ -14,6 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 from weightd.cli.exits import Exit
 from weightd.cli.output import say, say_json
 from weightd.cli.reaching import add_common, client_of, read_by
+from weightd.cli.terminal import (
+    clipped,
+    coloured,
+    has_colours,
+    is_live,
+    is_terminal,
+    is_utf8,
+    visible,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from weightd.cli.reaching import Caller
@@ -45,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         if arguments.json:
             say_json(look(client))
-        elif arguments.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            say("\n".join(screen(look(client), None)))
+        elif arguments.once or not (is_live(sys.stdout) and is_terminal(sys.stdin)):
+            say("\n".join(screen(look(client), width_of(sys.stdout))))
         else:
             watch(client, max(0.1, arguments.every))
     return Exit.OK
@@ -84,12 +94,12 @@ def _shown(client: Caller, size: os.terminal_size) -> list[str]:
     from weightd.errors import WeightdError
 
     try:
-        return screen(look(client), size)
+        return screen(look(client), size.columns)
     except WeightdError as error:
         # It is away, or starts: it may be back at the next look.
         import textwrap
 
-        return textwrap.wrap(str(error), size.columns)
+        return textwrap.wrap(visible(str(error)), size.columns)
 
 
 @contextmanager
@@ -119,16 +129,14 @@ def _quit_within(keys: int, seconds: float) -> bool:
 # -- What is drawn -------------------------------------------------------------------
 
 
-def screen(seen: Mapping[str, Any], size: os.terminal_size | None) -> list[str]:
+def screen(seen: Mapping[str, Any], width: int | None) -> list[str]:
     """The lines: the budget, what moves, and the models, those in use before the idle ones."""
     from weightd.cli import budget
     from weightd.cli.status import BAR_MAX, heading, warnings
-    from weightd.cli.terminal import coloured, has_colours, is_utf8
     from weightd.cli.words import share
     from weightd.units import format_bytes
 
-    utf8, colours = is_utf8(sys.stdout), has_colours(sys.stdout) and size is not None
-    width = None if size is None else size.columns
+    utf8, colours = is_utf8(sys.stdout), has_colours(sys.stdout)
     status, now = seen["status"], time.time()
     parts = budget.parts_of(status, seen["pins"])
     bar = budget.bar(parts, BAR_MAX if width is None else width, utf8=utf8, colours=colours)
@@ -142,7 +150,7 @@ def screen(seen: Mapping[str, Any], size: os.terminal_size | None) -> list[str]:
             width,
         ),
         bar,
-        budget.short_legend(parts, utf8=utf8, colours=colours),
+        *budget.short_legend(parts, width, utf8=utf8, colours=colours),
         *(_cut(line, width) for line in warnings(status)),
     ]
     for title, *rows in (_jobs(seen, now, width), _models(seen, now, width)):
@@ -151,7 +159,7 @@ def screen(seen: Mapping[str, Any], size: os.terminal_size | None) -> list[str]:
 
 
 def _cut(line: str, width: int | None) -> str:
-    return line if width is None else line[:width]
+    return line if width is None else clipped(line, width)
 
 
 def _jobs(seen: Mapping[str, Any], now: float, width: int | None) -> list[str]:

@@ -40,10 +40,10 @@ def ahead(seconds: float | None, now: float) -> str:
 def count(number: int, what: str) -> str:
     """So many of something.
 
-    >>> count(1, "pin"), count(2, "pin"), count(2, "fetch")
-    ('1 pin', '2 pins', '2 fetches')
+    >>> count(1, "pin"), count(2, "pin"), count(2, "fetch"), count(1, "miss"), count(0, "miss")
+    ('1 pin', '2 pins', '2 fetches', '1 miss', '0 misses')
     """
-    plural = "es" if what.endswith("ch") else "s"
+    plural = "es" if what.endswith(("ch", "s")) else "s"
     return f"{number} {what}{'' if number == 1 else plural}"
 
 

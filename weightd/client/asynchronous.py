@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Pinned,
         Status,
         Verdict,
+        Verification,
     )
     from weightd.model import Key
 
@@ -156,6 +157,14 @@ class AsyncClient:
 
         wanted = calls.Wanted(str(key), source, digest, holder, ttl, revalidate, credential)
         return await self.run(fetched(self.asking, self.mount, wanted, wait), progress)
+
+    async def verify(
+        self, key: Key | str, *, progress: Callable[[Verification], object] | None = None
+    ) -> Verification:
+        """As `Client.verify`."""
+        from weightd.client.verifying import verified
+
+        return await self.run(verified(self.asking, str(key)), progress)
 
     # -- Pins and holds ------------------------------------------------------------------
 

@@ -210,6 +210,11 @@ def job_events(id: str) -> Request:
     return Request("GET", f"{_job(id)}/events")
 
 
+def verify(key: str) -> Request:
+    """Read a model to the last byte; the answer is a stream."""
+    return Request("POST", "/v1/verify/" + quoted(key, "/@"))
+
+
 def admission(bytes: int, key: str | None = None) -> Request:
     return Request("POST", "/v1/admission", _JSON, _json({"bytes": bytes, "key": key}))
 

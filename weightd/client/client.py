@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Pinned,
         Status,
         Verdict,
+        Verification,
     )
     from weightd.model import Key
 
@@ -194,6 +195,20 @@ class Client:
 
         wanted = calls.Wanted(str(key), source, digest, holder, ttl, revalidate, credential)
         return self.run(fetched(self.asking, self.mount, wanted, wait), progress)
+
+    def verify(
+        self, key: Key | str, *, progress: Callable[[Verification], object] | None = None
+    ) -> Verification:
+        """Have weightd read a model to the last byte; answers what is damaged of it.
+
+        What is damaged is answered to nobody from then on.  ``progress`` is called as it
+        goes, which takes minutes for a large model; leaving ends it.
+
+        Raises NotResident, GenerationGone when it went meanwhile, TooMany, IoError, …
+        """
+        from weightd.client.verifying import verified
+
+        return self.run(verified(self.asking, str(key)), progress)
 
     # -- Pins and holds ------------------------------------------------------------------
 

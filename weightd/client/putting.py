@@ -88,6 +88,9 @@ def _uploaded(
     request = calls.begin_upload(key, listing.files, terms)
     try:
         upload = yield from asking.document(request)
+    except errors.Forbidden:
+        # It cannot let this user write there; what it may refuse of a put as well, that one tells.
+        return None
     except Refused as refused:
         # One that has none yet.
         if refused.kind != "not-found":
@@ -139,13 +142,18 @@ def _filled(path: str, listing: Listing) -> Flow[None]:
 
 
 def _open(path: str, file: File, opened: list[int]) -> None:
-    """Open what is read and what is written, in this order.  Raises Unsendable and OSError."""
+    """Open what is read and what is written, in this order.  Raises Unsendable and OSError.
+
+    A daemon that is not root has made the latter ahead: what is written into it is the daemon's
+    at once, where a new one would have to be copied.
+    """
     try:
         opened.append(os.open(file.place, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         raise Unsendable(str(file.place), error.strerror or str(error)) from error
     name = os.path.join(path, file.name)
-    opened.append(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    opened.append(os.open(name, flags, 0o644))
 
 
 def _copied(source: int, target: int, left: int) -> int:

@@ -172,6 +172,41 @@ class Eviction(NamedTuple):
     beneficiary: str | None
 
 
+class Flaw(NamedTuple):
+    """What is wrong with a file; ``path`` is None when it is what stands around the files.
+
+    ``changed`` is another size, kind or time of writing.  ``actual`` is the sha256
+    of what is there, where it was read to its end.
+    """
+
+    path: str | None
+    problem: Literal["missing", "changed", "digest-mismatch", "io-error"]
+    reason: str
+    expected: str | None
+    actual: str | None
+
+
+class Verification(NamedTuple):
+    """How far a model was read, and what is ``damaged`` of it; it is whole when nothing is.
+
+    ``rate`` in bytes a second, ``eta`` in seconds.  ``shared`` are other models that have a
+    damaged file in common with it, and were set aside with it; ``kept`` says that it is
+    damaged, and on the disk for those who rely on it.
+    """
+
+    key: str
+    generation: str
+    state: Literal["queued", "reading", "ended"]
+    bytes_done: int
+    bytes_total: int
+    file: str | None
+    rate: float
+    eta: float | None
+    damaged: tuple[Flaw, ...]
+    shared: tuple[str, ...]
+    kept: bool
+
+
 class Happening(NamedTuple):
     """A line of the stream of events; ``data`` is all that came with its type."""
 
@@ -234,6 +269,7 @@ class _Shape(Protocol):
 S = TypeVar("S")
 
 _LISTS: Final[Mapping[str, Any]] = {
+    "damaged": Flaw,
     "files": ModelFile,
     "victims": Victim,
     "holders": Holder,

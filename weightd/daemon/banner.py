@@ -13,7 +13,7 @@ from weightd.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """All sizes in bytes; ``listener`` is the address bound, None when the listener is off.
+    """All sizes in bytes; ``listener`` and ``api`` are the addresses bound, None when they are off.
 
     ``others`` is what is on the filesystem and not weightd's.
     """
@@ -22,6 +22,7 @@ class Whereabouts:
     socket: Path
     replica_socket: Path | None
     listener: str | None
+    api: str | None
     capacity: int
     min_free: int
     models: int
@@ -43,6 +44,7 @@ def banner(at: Whereabouts) -> str:
         f"  socket    {at.socket} (the whole API)",
         *_replica(at.replica_socket),
         f"  listener  {_listener(at.listener)}",
+        *_api(at.api),
         *(f"  note      {note}" for note in notes(at)),
         f"  try       curl --unix-socket {at.socket} http://localhost/v1/status",
     ]
@@ -69,6 +71,10 @@ def _replica(path: Path | None) -> list[str]:
 
 def _listener(listener: str | None) -> str:
     return "off" if listener is None else f"http://{listener} (read-only: /metrics, /healthz, …)"
+
+
+def _api(address: str | None) -> list[str]:
+    return [] if address is None else [f"  api       http://{address} (the whole API, by token)"]
 
 
 def _amount(count: int) -> str:

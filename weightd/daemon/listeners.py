@@ -75,8 +75,8 @@ def _bound(path: Path, mode: int, group: int | None) -> UnixDoor:
     return UnixDoor(path, door, identity)
 
 
-def open_tcp(listen: Listen) -> socket.socket:
-    """Bind the read-only listener.  Raises StartRefused."""
+def open_tcp(listen: Listen, setting: str = "listen") -> socket.socket:
+    """Bind a listener, which ``setting`` names.  Raises StartRefused."""
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -88,9 +88,10 @@ def open_tcp(listen: Listen) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
+        flag = f"--{setting.replace('_', '-')}"
         raise StartRefused(
-            f"listen: {listen} cannot be bound: {error.strerror}; "
-            "set another with --listen, or --listen none"
+            f"{setting}: {listen} cannot be bound: {error.strerror}; "
+            f"set another with {flag}, or {flag} none"
         ) from error
     return listener
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
+from weightd.api import Token
 from weightd.cache import WeightCache
 from weightd.daemon.logs import set_level
-from weightd.daemon.terms import cache_options, wishes
+from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, WeightdError
 from weightd.settings import Budget, Settings, SettingsError
 from weightd.settings.options import written
@@ -26,6 +27,7 @@ CHANGEABLE: Final = frozenset(
         "min_free",
         "log_level",
         "drain_timeout",
+        "token_file",
         "fetch_concurrency",
         "fetch_bandwidth",
         "partial_ttl",
@@ -44,8 +46,11 @@ _CONFIG: Final = "config"
 class Reload:
     """The settings in force, which a SIGHUP may replace."""
 
-    def __init__(self, settings: Settings, budget: Budget, read: Read, cache: WeightCache) -> None:
+    def __init__(
+        self, settings: Settings, budget: Budget, read: Read, cache: WeightCache, token: Token
+    ) -> None:
         self.settings = settings
+        self._token = token
         self._budget = budget
         self._read = read
         self._cache = cache
@@ -81,6 +86,7 @@ class Reload:
         self.settings = settings.model_copy(update=kept)
         set_level(settings.log_level)
         self._cache.fetching.live_by(cache_options(self.settings))
+        await self._read_token()
         await self._resize(budget)
         if "preload" in changed:
             await self._preload()
@@ -101,6 +107,13 @@ class Reload:
             await self._cache.resize(budget.capacity, budget.min_free)
         except IoError as error:
             log.warning("SIGHUP: evicting down goes on later: %s", error)
+
+    async def _read_token(self) -> None:
+        """Another may be in the same file."""
+        try:
+            self._token.replace(await asyncio.to_thread(token_of, self.settings))
+        except ValueError as error:
+            log.error("SIGHUP: token_file: %s; the token in force stays", error)
 
     async def _preload(self) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import Final
 
 import uvloop
 
-from weightd.api import Desk, Limits, create_app, protocol_of
+from weightd.api import Desk, Limits, Token, create_app, protocol_of
 from weightd.api import Door as DoorName
 from weightd.cache import WeightCache
 from weightd.cache.records import Snapshot
@@ -27,7 +27,7 @@ from weightd.daemon.notify import notify
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
 from weightd.daemon.signals import Signals
-from weightd.daemon.terms import cache_options, wishes
+from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, RootUnusable
 from weightd.failpoints import Reach, from_environment
 from weightd.settings import Budget, Listen, Settings, on_system_disk
@@ -74,15 +74,16 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             options=cache_options(settings),
             reach=reach,
         )
-        reload = Reload(settings, budget, read, cache)
-        doors = _doors(settings, cache, places)
+        token = Token(_token(settings))
+        reload = Reload(settings, budget, read, cache, token)
+        doors = _doors(settings, cache, places, token)
         async with AsyncExitStack() as life:
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
             await life.enter_async_context(_answering(doors, signals.stop))
             await _start(cache, settings)
             snapshot = await cache.snapshot()
-            _announce(_whereabouts(settings, snapshot, places.listener), settings, announce)
+            _announce(_whereabouts(settings, snapshot, places), settings, announce)
             notify("READY=1")
             async with reload.watching(signals.hung_up):
                 await signals.stop.wait()
@@ -109,6 +110,7 @@ class Places:
     admin: UnixDoor
     replica: UnixDoor | None
     listener: socket.socket | None
+    api: socket.socket | None
 
 
 def _take_places(settings: Settings, reach: Reach, held: ExitStack) -> tuple[Store, Places]:
@@ -135,7 +137,7 @@ def _take_places(settings: Settings, reach: Reach, held: ExitStack) -> tuple[Sto
 def _take_doors(settings: Settings, held: ExitStack, problems: list[str]) -> Places | None:
     """Bind every socket; None when any cannot be, for reasons that are added to ``problems``."""
     before = len(problems)
-    admin = replica = listener = None
+    admin = replica = listener = api = None
     try:
         admin = open_unix(settings.socket, settings.socket_mode, settings.socket_group)
         held.callback(admin.close)
@@ -152,9 +154,21 @@ def _take_doors(settings: Settings, held: ExitStack, problems: list[str]) -> Pla
             listener = held.enter_context(open_tcp(settings.listen))
     except StartRefused as error:
         problems.extend(error.problems)
+    try:
+        if settings.api_listen is not None:
+            api = held.enter_context(open_tcp(settings.api_listen, "api_listen"))
+    except StartRefused as error:
+        problems.extend(error.problems)
     if admin is None or len(problems) > before:
         return None
-    return Places(admin, replica, listener)
+    return Places(admin, replica, listener, api)
+
+
+def _token(settings: Settings) -> str | None:
+    try:
+        return token_of(settings)
+    except ValueError as error:
+        raise StartRefused(f"token_file: {error}") from None
 
 
 def _reach() -> Reach:
@@ -167,14 +181,14 @@ def _reach() -> Reach:
 # -- Doors ---------------------------------------------------------------------------
 
 
-def _doors(settings: Settings, cache: WeightCache, places: Places) -> list[Door]:
+def _doors(settings: Settings, cache: WeightCache, places: Places, token: Token) -> list[Door]:
     """One server per socket, over one desk, so that limits hold over all of them."""
     limits = Limits(
         puts=settings.puts_limit,
         connections=connections_limit(),
         idle_timeout=settings.idle_timeout,
     )
-    desk = Desk(cache, limits)
+    desk = Desk(cache, limits, token)
     where = f"the admin socket ({places.admin.path})"
     doors = [_door(desk, "admin", places.admin.socket, where)]
     if places.replica is not None:
@@ -183,6 +197,8 @@ def _doors(settings: Settings, cache: WeightCache, places: Places) -> list[Door]
         # Without a token only a listener that the network cannot reach shows what is here.
         kind: Final = "read-only" if settings.listen.loopback else "public"
         doors.append(_door(desk, kind, places.listener, where))
+    if places.api is not None:
+        doors.append(_door(desk, "network", places.api, where))
     return doors
 
 
@@ -211,18 +227,20 @@ async def _answering(doors: list[Door], stop: asyncio.Event) -> AsyncIterator[No
 # -- Beginning and end ---------------------------------------------------------------
 
 
-def _whereabouts(
-    settings: Settings, snapshot: Snapshot, listener: socket.socket | None
-) -> Whereabouts:
-    address = None
-    if listener is not None:
-        host, port = listener.getsockname()[:2]
-        address = str(Listen(host, port))
+def _address(listener: socket.socket | None) -> str | None:
+    if listener is None:
+        return None
+    host, port = listener.getsockname()[:2]
+    return str(Listen(host, port))
+
+
+def _whereabouts(settings: Settings, snapshot: Snapshot, places: Places) -> Whereabouts:
     return Whereabouts(
         root=snapshot.root,
         socket=settings.socket,
         replica_socket=settings.replica_socket,
-        listener=address,
+        listener=_address(places.listener),
+        api=_address(places.api),
         capacity=snapshot.capacity_bytes,
         min_free=snapshot.filesystem.min_free,
         models=snapshot.models,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weightd.cache import Options, Wish
 from weightd.origins.contract import Patience, Trust
 from weightd.settings import Settings
+from weightd.settings.values import read_token
 
 
 def cache_options(settings: Settings) -> Options:
@@ -26,6 +27,11 @@ def wishes(settings: Settings) -> tuple[Wish, ...]:
     return tuple(
         Wish(one.key, one.sources, one.keep, one.credential, one.digest) for one in settings.preload
     )
+
+
+def token_of(settings: Settings) -> str | None:
+    """What the doors on the network ask for, as its file has it now.  Raises ValueError."""
+    return None if settings.token_file is None else read_token(settings.token_file)
 
 
 def _trust(settings: Settings) -> Trust:

@@ -23,7 +23,14 @@ from weightd.errors.missing import (
 from weightd.errors.origin import OriginChanged, OriginFailed, OriginTimeout
 from weightd.errors.request import DigestMismatch, InvalidArchive, InvalidKey, InvalidRequest
 from weightd.errors.room import Blocked, BlockedReason, DiskFull, TooLarge
-from weightd.errors.service import ADMIN_SOCKET, Draining, Forbidden, Starting, TooMany
+from weightd.errors.service import (
+    ADMIN_SOCKET,
+    Draining,
+    Forbidden,
+    Starting,
+    TooMany,
+    Unauthorized,
+)
 from weightd.errors.transfer import (
     FetchCancelled,
     IncompleteBody,
@@ -63,6 +70,7 @@ __all__ = [
     "StateUnwritable",
     "TooLarge",
     "TooMany",
+    "Unauthorized",
     "UnknownFetch",
     "UnknownFile",
     "UnknownUpload",

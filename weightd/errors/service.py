@@ -58,3 +58,19 @@ class Forbidden(WeightdError):
     @property
     def detail(self) -> str:
         return f"{self.reason}. Ask at {self.door}."
+
+
+@dataclass(eq=False)
+class Unauthorized(WeightdError):
+    """The token is missing or wrong; ``door`` is one that asks for none."""
+
+    reason: str
+    door: str
+    code: ClassVar[str] = "unauthorized"
+
+    @property
+    def detail(self) -> str:
+        return (
+            f"{self.reason}. Send the token of token_file as 'Authorization: Bearer TOKEN', "
+            f"or ask at {self.door}."
+        )

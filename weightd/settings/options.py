@@ -32,7 +32,7 @@ from weightd.settings.values import Listen, Share
 
 PREFIX: Final = "WEIGHTD_"
 
-WITH_NONE: Final = frozenset({"listen", "fetch_bandwidth"})
+WITH_NONE: Final = frozenset({"listen", "api_listen", "fetch_bandwidth"})
 """Options of which none is a value that may be written."""
 
 
@@ -153,6 +153,24 @@ class Settings(BaseSettings):
         Listen("127.0.0.1", 9777),
         description="Read-only TCP listener for Prometheus and people; none turns it off. On an "
         "address that is not loopback it answers /metrics, /healthz and /readyz only.",
+    )
+    token_file: Annotated[
+        Path | None,
+        read_text(values.parse_token_file),
+        Form(values.TOKEN_FILE_FORM, "FILE", "none"),
+    ] = Field(
+        None,
+        description="File of the token that opens the doors on the network: all of api_listen, "
+        "and status and models of a listen that is not loopback.",
+    )
+    api_listen: Annotated[
+        Listen | None,
+        read_text(Listen.parse),
+        Form(values.LISTEN_FORM, "ADDRESS:PORT", "none"),
+    ] = Field(
+        None,
+        description="TCP listener of the whole API, for who shows the token of token_file. It does "
+        "not encrypt; put what does in front of it.",
     )
     file_mode: Annotated[
         int, read_mode(values.parse_file_mode), Form(values.FILE_MODE_FORM, "MODE", "0444")
@@ -275,6 +293,17 @@ class Settings(BaseSettings):
         read_lower,
         Form("debug, info, warning or error", "{debug,info,warning,error}", "info"),
     ] = Field("info", description="The least that is logged.")
+
+    @field_validator("api_listen")
+    @classmethod
+    def _with_a_token(cls, listen: Listen | None, others: ValidationInfo) -> Listen | None:
+        # A file that is wrong itself is told of instead.
+        if listen is not None and others.data.get("token_file", ...) is None:
+            raise ValueError(
+                "the whole API is not opened to the network without a token; give token_file as "
+                f"well: {values.TOKEN_FILE_FORM}"
+            )
+        return listen
 
     @field_validator("preload")
     @classmethod

@@ -36,9 +36,18 @@ SOCKET_FORM: Final = "a path such as /run/weightd/replica.sock, or none"
 RATE_FORM: Final = f"{BYTES_FORM} a second, or none"
 ORIGINS_FORM: Final = "one or more beginnings of references such as hf://org/ or s3://bucket/"
 DIRECTORIES_FORM: Final = "one or more absolute directories such as /mnt/models"
+TOKEN_FILE_FORM: Final = "a file of one token, such as `openssl rand -hex 32` makes"
 FILE_FORM: Final = "a file that can be read, such as /etc/ssl/ca.pem"
 CREDENTIALS_FORM: Final = "names and files such as hub=/etc/weightd/hub.token"
 CREDENTIAL_TABLE_FORM: Final = '{file = "/etc/weightd/hub.token", for = ["hf://org/"]}'
+
+TOKEN_LEAST: Final = 16
+"""Characters of a token; a shorter one could be guessed."""
+
+_TOKEN_BYTES_MAX: Final = 4096
+
+_TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{TOKEN_LEAST},}}=*", re.ASCII)
+"""What RFC 6750, section 2.1, calls b64token."""
 
 SOCKET_PATH_MOST: Final = 107
 """Bytes of a unix socket's path; the kernel's own limit."""
@@ -207,6 +216,28 @@ def parse_file(text: str) -> Path:
     if not path.is_file() or not os.access(path, os.R_OK):
         raise ValueError(f"{str(path)!r} is not {FILE_FORM}")
     return path
+
+
+def parse_token_file(text: str) -> Path:
+    """Read the path of a file with a token, which must be fit to be shown in a header."""
+    path = parse_file(text)
+    read_token(path)
+    return path
+
+
+def read_token(path: Path) -> str:
+    """The token in a file.  Raises ValueError, which never says what is in it."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_TOKEN_BYTES_MAX + 1).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    if not _TOKEN.fullmatch(text):
+        raise ValueError(
+            f"{str(path)!r} holds no token of {TOKEN_LEAST} to {_TOKEN_BYTES_MAX} letters, digits "
+            f"and -._~+/=; give {TOKEN_FILE_FORM}"
+        )
+    return text
 
 
 def parse_origins(items: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ crash at any instant.  It knows no budget, no ledger and no event loop.
 """
 
 from weightd.store.adoption import Offered
+from weightd.store.announced import Announced
 from weightd.store.arrival import Parked
 from weightd.store.copying import NotCopied
 from weightd.store.faults import (
@@ -28,17 +29,20 @@ from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
-from weightd.store.takeover import Announced
+from weightd.store.takeover import CopyNeeded
+from weightd.store.verify import Flaw, Reading, Verified
 
 __all__ = [
     "BUFFER_BYTES",
     "AlreadyPublished",
     "Announced",
     "Claim",
+    "CopyNeeded",
     "Damage",
     "Damaged",
     "Doomed",
     "Filesystem",
+    "Flaw",
     "Found",
     "HistoryDatabase",
     "Ingest",
@@ -52,6 +56,7 @@ __all__ = [
     "PinDatabase",
     "PinsLost",
     "Process",
+    "Reading",
     "Recency",
     "ScanReport",
     "SeizeRefused",
@@ -63,4 +68,5 @@ __all__ = [
     "StoredPin",
     "Stranded",
     "Use",
+    "Verified",
 ]

@@ -28,10 +28,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 from weightd.errors import DigestMismatch, InUse, InvalidRequest, WeightdError
 from weightd.model import FileEntry, Key
 from weightd.store import arrival, copying, lease, tree
+from weightd.store.announced import Announced
 from weightd.store.content import Content
 from weightd.store.faults import printable, reported
 from weightd.store.root import Root
-from weightd.store.takeover import Announced
+from weightd.store.takeover import CopyNeeded
 
 NAME: Final = arrival.ADOPTED
 _NEW_NAME: Final = f"{NAME}.new"
@@ -218,6 +219,16 @@ def _copy(original: int, target: int, size: int) -> None:
     except copying.NotCopied:
         for offset in range(0, size, _PIECE_BYTES):
             tree.write_all(target, os.pread(original, _PIECE_BYTES, offset))
+
+
+@contextmanager
+def verified(files: Sequence[Offered]) -> Iterator[None]:
+    """Say of what cannot be made ours that it is to be copied."""
+    try:
+        yield
+    except CopyNeeded:
+        reason = f"weightd, which runs as user {os.geteuid()}, cannot make it its own; {_COPY}"
+        raise InvalidRequest(what=f"file {printable(files[0].place)}", reason=reason) from None
 
 
 def must_match(files: Sequence[Offered], taken: Sequence[FileEntry]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from typing import Final
 
 from weightd.store import libc
@@ -53,6 +54,18 @@ class Blocks:
             else:
                 self._length = None
         return round_up(self._taken, self._block) - round_up(before, self._block)
+
+
+def exactly(descriptor: int, length: int, block: int) -> None:
+    """Have a file take the blocks of its length, no hole left and nothing beyond its end.
+
+    As far as the filesystem does that.  Raises OSError, ENOSPC above all.
+    """
+    held, whole = os.fstat(descriptor).st_blocks * 512, round_up(length, block)
+    if held < whole:
+        _allocate(descriptor, 0, length)
+    elif held > whole:
+        os.ftruncate(descriptor, length)
 
 
 def _allocate(descriptor: int, offset: int, size: int) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Final
 
 from weightd.model import Blob, FileEntry, Manifest
 from weightd.store import layout, manifest_file, tree
-from weightd.store.faults import Damage, reading
+from weightd.store.faults import Damage, printable, reading
 from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 from weightd.store.tree import Leaf
+
+_REASON_MAX: Final = 4096
 
 
 def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
@@ -22,11 +25,10 @@ def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
     Raises IoError when the disk does not answer, which says nothing about the
     model.
     """
-    name = layout.generation_name(manifest.id)
     with reading(f"check of {manifest.key}"):
         try:
-            with tree.opened(name, root.models) as generation:
-                record = manifest_file.read(name, root.models)
+            with tree.opened(layout.generation_name(manifest.id), root.models) as generation:
+                record = record_of(root, manifest, generation)
                 with tree.opened(manifest.key.last_segment, generation) as content:
                     leaves = {leaf.path: leaf for leaf in tree.walk(content)}
         except FileNotFoundError:
@@ -35,9 +37,23 @@ def check(root: Root, manifest: Manifest) -> Damage | tuple[Blob, ...]:
             return Damage("its directory is no longer a directory")
         except Unreadable as error:
             return Damage(str(error))
-    if (record.manifest.key, record.manifest.files) != (manifest.key, manifest.files):
-        return Damage("its manifest was replaced")
     return _compare(root, record, leaves)
+
+
+def record_of(root: Root, manifest: Manifest, generation: int) -> Record:
+    """What a published model says of itself, in its directory, open as ``generation``.
+
+    Raises Unreadable when that is not what ``manifest`` says, or when a reading found the
+    model damaged; OSError for a disk that fails.
+    """
+    name = layout.generation_name(manifest.id)
+    found = tree.read_small(layout.own_name(layout.DAMAGED, name), generation, _REASON_MAX)
+    if found is not None:
+        raise Unreadable(printable(os.fsdecode(found)) or "it was found damaged")
+    record = manifest_file.read(name, root.models)
+    if (record.manifest.key, record.manifest.files) != (manifest.key, manifest.files):
+        raise Unreadable("its manifest was replaced")
+    return record
 
 
 def _compare(root: Root, record: Record, leaves: dict[str, Leaf]) -> Damage | tuple[Blob, ...]:

@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from weightd.model import Key
-from weightd.store import arrival, layout, tree
+from weightd.store import arrival, layout, progress, tree
 from weightd.store.progress import Progress
 from weightd.store.root import Root
 from weightd.store.source import Wrote
 
 _FILLING_MODE: Final = 0o755
+_PASSAGE_MODE: Final = 0o711
 
 
 class Content:
@@ -132,6 +133,11 @@ class Content:
             os.unlink(name, dir_fd=directory)
         lone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         return tree.occupied(status, self.root.block) if lone else 0
+
+    def lend(self) -> None:
+        """Let others pass, whatever the umask; what they write may have holes, if it ever goes."""
+        os.fchmod(self._generation, _PASSAGE_MODE)
+        os.close(os.open(progress.NAME, tree.CREATE_FLAGS, 0o600, dir_fd=self._generation))
 
     def note(self, key: Key, record: bytes) -> None:
         """Write the owner's note, for good."""

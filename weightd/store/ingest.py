@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Final, Self
 
 from weightd.errors import DigestMismatch, InvalidRequest, IoError
 from weightd.model import FileEntry, GenerationId, Key, file_path_fault
-from weightd.store import adoption, arrival, layout, takeover
+from weightd.store import adoption, arrival, layout, lending, takeover
 from weightd.store.adoption import Adoption, Offered
+from weightd.store.announced import Announced
 from weightd.store.archive import TarReader
 from weightd.store.arrival import Parked
 from weightd.store.content import Content
@@ -34,7 +35,6 @@ from weightd.store.part import Part
 from weightd.store.pour import Pour
 from weightd.store.root import Root
 from weightd.store.source import Claim, Source, Wrote, untold
-from weightd.store.takeover import Announced
 from weightd.store.unlink import remove_small
 
 _path = attrgetter("path")
@@ -75,10 +75,12 @@ class Ingest:
         """Names that were taken for a link which could not be made."""
         self._noted = resume is not None
         self._resumed = resume
+        self._lent = False
         self._settled = False
         self._pour = Pour(root)
         self._content: Content | None = None
-        self._adoption: Adoption | None = None
+        self.adoption: Adoption | None = None
+        """What was taken of a user's files, which are his until this is published."""
 
     def make(self) -> None:
         """Make ``incoming/<id>/<last segment>``, or take over what was parked.
@@ -193,48 +195,55 @@ class Ingest:
     def open_to(self, uid: int, gid: int, files: Sequence[Announced]) -> Path:
         """Let a user write these files himself, and nothing else; where to.
 
-        Raises NoSpace, IoError.
+        Raises Forbidden, NoSpace, IoError.
         """
+        self._must_be_open()
+        self._lent = True
         with reported(f"opening of {layout.INCOMING}/{self.id}"):
-            takeover.open_to(self._root, self._here(), uid, gid, files)
+            lending.open_to(self._root, self._here(), uid, gid, files)
+        self._root.reach("ingest.opened")
         return self._root.path / layout.INCOMING / self.id / self.key.last_segment
 
     def measure(self) -> int:
-        """The bytes of blocks that are on the disk by now, whoever wrote them.  Raises IoError."""
+        """The bytes of blocks that are on the disk by now, whoever wrote them.
+
+        Raises InvalidRequest when they are hidden from us, and IoError.
+        """
+        self._must_be_open()
         content = self._here()
         with reading(f"look at {layout.INCOMING}/{self.id}"):
-            occupied = takeover.occupied(content, self._root.block)
+            try:
+                occupied = lending.occupied(content, self._root.block)
+            except PermissionError:
+                raise takeover.closed() from None
         content.counted(occupied - content.blocks)
         return occupied
 
     def adopt(self, files: Sequence[Offered], uid: int) -> tuple[FileEntry, ...]:
-        """Take the files of a user from where they are, verified and on stable storage.
+        """Take the files of a user from where they are; an abort gives them back.
 
-        Until it is published, an abort gives them back.
         Raises InvalidRequest, InUse, DigestMismatch, NoSpace or IoError.
         """
-        self._adoption = Adoption(self._root, self._here(), self.key)
-        self._adoption.take(files, uid)
-        taken = self.take_over([one.known for one in files], trusted=True)
+        self.adoption = Adoption(self._root, self._here(), self.key)
+        self.adoption.take(files, uid)
+        with adoption.verified(files):
+            taken = self.take_over([one.known for one in files], trusted=True)
         adoption.must_match(files, taken)
         return taken
 
-    @property
-    def stranded(self) -> tuple[str, ...]:
-        """After an abort: the places of those files that could not be given back."""
-        return () if self._adoption is None else self._adoption.stranded
+    def take_over(
+        self, files: Sequence[Announced], *, trusted: bool, room: int = 0, wrote: Wrote = untold
+    ) -> tuple[FileEntry, ...]:
+        """Make what the user wrote ours, verified and on stable storage; see `takeover`.
 
-    def give_back(self) -> bool:
-        """Put what was adopted back to where it was; whether all of it is."""
-        return self._adoption is None or self._adoption.give_back()
-
-    def take_over(self, files: Sequence[Announced], *, trusted: bool) -> tuple[FileEntry, ...]:
-        """Make what the user wrote ours, verified and on stable storage.
-
-        What is ``trusted`` is not read: it has the hashes that were announced.
-        Raises InvalidRequest, InUse, DigestMismatch, NoSpace or IoError; he may go on then.
+        Raises InvalidRequest, InUse, CopyNeeded, DigestMismatch, NoSpace or
+        IoError; he may go on then.
         """
-        for entry, stamp in takeover.take_over(self._root, self._here(), self.key, files, trusted):
+        self._must_be_open()
+        here, key = self._here(), self.key
+        for entry, stamp in takeover.take_over(
+            self._root, here, key, files, trusted=trusted, room=room, wrote=wrote
+        ):
             self._received(entry, stamp)
         return tuple(sorted((written.entry for written in self.written.values()), key=_path))
 
@@ -285,7 +294,9 @@ class Ingest:
         """
         if self._settled:
             return self.remains
-        returned = self.give_back()
+        if self._lent:
+            self._look_once_more()
+        returned = self.adoption is None or self.adoption.give_back()
         self.settle()
         if not returned:
             return None
@@ -309,8 +320,8 @@ class Ingest:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is anything by which it could be gone on with."""
-        return self._noted or bool(self._parts) or self._adoption is not None
+        """Whether anything stands beside its content that only an arrival needs."""
+        return self._noted or self._lent or bool(self._parts) or self.adoption is not None
 
     @property
     def settled(self) -> bool:
@@ -380,6 +391,11 @@ class Ingest:
             # Not lost: the caller's `Store.unlink` meets the fault again, and reports it.
             return doomed
         return doomed
+
+    def _look_once_more(self) -> None:
+        """Count what its writer brought since the last look, as far as the disk tells."""
+        with suppress(IoError, InvalidRequest):
+            self.measure()
 
     def _move_away(self) -> None:
         try:

@@ -5,7 +5,7 @@
     .weightd.lock  FORMAT  state.db*  history.db*
     incoming/<id>/{manifest.json, <last segment>/...}
     models/<key, "/" as "+">.<first 16 digits of the digest>/
-        {manifest.json, superseded, <last segment>/...}
+        {manifest.json, superseded, damaged, <last segment>/...}
     doomed/<id>/...
 
 An id is 32 random hexadecimal digits, so that an arrival keeps its name when
@@ -34,6 +34,9 @@ DOOMED: Final = "doomed"
 
 MANIFEST: Final = "manifest.json"
 SUPERSEDED: Final = "superseded"
+DAMAGED: Final = "damaged"
+"""Says why a model is answered no more, once it was read and found to be another than it was."""
+
 NEXT_MANIFEST: Final = "manifest.json.new"
 """Until it takes the place of the one there is."""
 

@@ -1,4 +1,4 @@
-"""The one ordered publication, and the marks of retirement.
+"""The one ordered publication, and the marks of retirement and of damage.
 
 The order is what makes a crash harmless.  The files were flushed as they were
 written; then each directory of the tree, deepest first; then the manifest; then
@@ -136,7 +136,8 @@ def _take_back(root: Root, ingest: Ingest, record: Record, cause: OSError) -> No
         os.rename(name, ingest.id, src_dir_fd=root.models, dst_dir_fd=root.incoming)
     except OSError as error:
         # What is published after all is about to go, and its user's files not with it.
-        ingest.give_back()
+        if ingest.adoption is not None:
+            ingest.adoption.give_back()
         ingest.settle()
         failure = IoError(
             call=f"rename of {layout.MODELS}/{name} back to {layout.INCOMING}",
@@ -158,6 +159,23 @@ def mark_superseded(root: Root, generation: GenerationId) -> None:
         except FileNotFoundError:
             return
     root.reach("retire.marked")
+
+
+def mark_damaged(root: Root, generation: GenerationId, reason: str) -> None:
+    """Have every later `check` find it damaged; one that vanished needs no mark.
+
+    What is wrong with a file's bytes no check would see.  Raises NoSpace, IoError.
+    """
+    name = layout.generation_name(generation)
+    mark = layout.own_name(layout.DAMAGED, name)
+    with reported(f"mark of damage of {generation.key}"):
+        try:
+            with opened(name, root.models) as directory:
+                if not tree.exists(mark, directory):
+                    tree.write_flushed(mark, os.fsencode(reason), directory, 0o444)
+                os.fsync(directory)
+        except FileNotFoundError:
+            return
 
 
 def restate(root: Root, manifest: Manifest) -> None:

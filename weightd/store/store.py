@@ -32,6 +32,7 @@ from weightd.store import (
     seize,
     tree,
     unlink,
+    verify,
 )
 from weightd.store.arrival import Parked
 from weightd.store.faults import Damage, StillThere, Stranded, Use, reading
@@ -245,6 +246,18 @@ class Store:
         Raises IoError, which says nothing about the model.
         """
         return check.check(self._root, manifest)
+
+    def verify(self, manifest: Manifest, reading: verify.Reading) -> verify.Verified | None:
+        """Read a model to the last byte; None once ``reading`` was stopped.  See `store.verify`.
+
+        In a thread of its own, whose reads are idle ones from then on.  Raises IoError for a
+        disk that fails otherwise than by not giving the bytes, which says nothing of the model.
+        """
+        return verify.verify(self._root, manifest, self._seizing, reading)
+
+    def mark_damaged(self, generation: GenerationId, reason: str) -> None:
+        """Have every later check find a model damaged.  Raises NoSpace, IoError."""
+        publish.mark_damaged(self._root, generation, reason)
 
     def open_file(self, generation: GenerationId, path: str) -> int:
         """A read-only descriptor of a published file; never one outside the model.

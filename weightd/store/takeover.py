@@ -1,51 +1,58 @@
 """Files that somebody else wrote into an arrival, made ours: nobody writes to them any more.
 
-A writer fills a directory that is his while he does.  When he says that it is
-whole, everything in it is given to weightd's user, and only then is asked
-whether somebody still has a file open, or mapped, for writing: a lease for
-reading (``F_SETLEASE F_RDLCK``) is granted only while nobody has.  Who comes
-later finds neither a name that he may open nor a directory that he may enter.
-What is refused is given back as it was.  Root, and weightd's own user, could
-still come in: what they change meanwhile is seen at the end, and refused.
+A writer fills a directory that is open to him while he does.  When he says that
+it is whole, everything in it is made ours and closed to him, and only then is
+asked whether somebody still has a file open, or mapped, for writing: a lease
+for reading (``F_SETLEASE F_RDLCK``) is granted only while nobody has.  Who
+comes later finds neither a name that he may open nor a directory that he may
+enter.  A file that cannot be made ours, since he made it himself and we are not
+root, is replaced by a copy that is: whoever still writes to his own changes
+nothing that is published.  What is refused is given back as it was.  Root, and
+weightd's own user, could still come in: what they change meanwhile is seen at
+the end, and refused.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from weightd.errors import DigestMismatch, InUse, InvalidRequest
 from weightd.model import Digest, FileEntry, Key
-from weightd.store import lease, pace, tree
+from weightd.store import lease, ownership, pace, stand_in, tree
+from weightd.store.allocate import exactly
+from weightd.store.announced import Announced
 from weightd.store.content import Content
 from weightd.store.faults import printable, reported
 from weightd.store.manifest_file import Stamp
+from weightd.store.ownership import Before
 from weightd.store.root import Root
+from weightd.store.source import Wrote, untold
 from weightd.store.tree import Leaf
+from weightd.units import round_up
 
 HASHERS: Final = 2
 """Files hashed at once; one alone is as fast as a core hashes."""
 
 _WRITER_MODE: Final = 0o700
-_PASSAGE_MODE: Final = 0o711
-_BUFFER_BYTES: Final = 1 << 20
+_FILE_MODE: Final = 0o600
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """A file as its writer announced it, before he wrote it."""
+class CopyNeeded(Exception):
+    """Files that cannot be made ours are to be copied; ``bytes`` of room are needed for that.
 
-    path: str
-    bytes: int
-    sha256: Digest | None = None
+    Nothing has changed.
+    """
+
+    def __init__(self, bytes: int) -> None:
+        super().__init__(f"{bytes} bytes are needed to copy what cannot be taken over")
+        self.bytes = bytes
 
 
 class _Taking:
@@ -53,31 +60,42 @@ class _Taking:
 
     def __init__(self, top: int) -> None:
         self._top = top
-        self._before: list[tuple[str, os.stat_result]] = []
+        self._before: list[tuple[str, Before]] = []
+        self._replaced: list[tuple[str, int]] = []
 
-    def take(self, path: str, descriptor: int, mode: int) -> None:
-        """Own what is open, with ``mode``.  Raises OSError."""
-        now = os.fstat(descriptor)
-        self._before.append((path, now))
-        if now.st_uid != os.geteuid():
-            os.fchown(descriptor, os.geteuid(), os.getegid())
-        os.fchmod(descriptor, mode)
+    def take(self, path: str, descriptor: int, mode: int) -> bool:
+        """Own what is open, with ``mode``; False where we may not.  Raises OSError."""
+        was = ownership.before(descriptor)
+        if was.status.st_uid != os.geteuid() and not _may_own(descriptor):
+            return False
+        self._before.append((path, was))
+        ownership.own(descriptor, mode)
+        return True
+
+    def replaced(self, path: str, uid: int) -> None:
+        """Note that a copy of ours stands in the place of a user's file."""
+        self._replaced.append((path, uid))
 
     def give_back(self) -> None:
         """Let all be as it was, what is deepest first.  Raises OSError."""
-        for path, before in reversed(self._before):
-            if stat.S_ISDIR(before.st_mode):
+        for path, uid in self._replaced:
+            with _file(self._top, path) as copy:
+                ownership.let_in(copy, uid)
+        for path, was in reversed(self._before):
+            if stat.S_ISDIR(was.status.st_mode):
                 with tree.opened_below(self._top, path) as directory:
-                    _give(directory, before)
+                    ownership.give_back(directory, was)
             elif (descriptor := tree.open_regular(self._top, path)) is not None:
                 with _closing(descriptor):
-                    _give(descriptor, before)
+                    ownership.give_back(descriptor, was)
 
 
-def _give(descriptor: int, before: os.stat_result) -> None:
-    os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
-    if before.st_uid != os.geteuid():
-        os.fchown(descriptor, before.st_uid, before.st_gid)
+def _may_own(descriptor: int) -> bool:
+    try:
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+    except PermissionError:
+        return False
+    return True
 
 
 @contextmanager
@@ -88,56 +106,68 @@ def _closing(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def open_to(root: Root, content: Content, uid: int, gid: int, files: Sequence[Announced]) -> None:
-    """Let a user write below an arrival's directory, and nobody else.  Raises OSError.
-
-    The directories on the way of each file are there already.
-    """
-    ours = (uid, gid) == (os.geteuid(), os.getegid())
-    if not ours:
-        # To pass through, and not to list: what is there has names that nobody guesses.
-        os.fchmod(root.incoming, _PASSAGE_MODE)
-    for parent in {file.path.rpartition("/")[0] for file in files}:
-        content.make_directory(parent)
-    for path in ("", *content.directories):
-        with tree.opened_below(content.descriptor, path) as directory:
-            os.fchmod(directory, _WRITER_MODE)
-            if not ours:
-                os.fchown(directory, uid, gid)
-
-
-def occupied(content: Content, block: int) -> int:
-    """The bytes of blocks that are there by now, whoever wrote them.  Raises OSError."""
-    found = {leaf.status.st_ino: leaf.status for leaf in tree.walk(content.descriptor)}
-    return sum(tree.occupied(status, block) for status in found.values())
-
-
 def take_over(
-    root: Root, content: Content, key: Key, files: Sequence[Announced], trusted: bool
+    root: Root,
+    content: Content,
+    key: Key,
+    files: Sequence[Announced],
+    *,
+    trusted: bool,
+    room: int = 0,
+    wrote: Wrote = untold,
 ) -> list[tuple[FileEntry, Stamp]]:
     """Verify what was announced and make it ours, on stable storage.
 
     What is ``trusted`` is not read: it has the hashes that were announced.
-    Raises InvalidRequest for what is missing, was not announced or has another
-    length, InUse while somebody may still write, DigestMismatch, NoSpace and
+    There is ``room`` for copies, and ``wrote`` is told of them: of blocks that
+    came, and by a negative size of those that went.  Raises InvalidRequest for what
+    is missing, was not announced, has another length or may not be read, InUse
+    while somebody may still write, CopyNeeded, DigestMismatch, NoSpace and
     IoError.  All is as it was then.
     """
     announced = {file.path: file for file in files}
     top, taking = content.descriptor, _Taking(content.descriptor)
     with reported(f"taking over of {key}"):
-        _compare(announced, list(tree.walk(top)))
+        _compare(announced, _leaves(top))
         try:
             _take_directories(taking, top, "")
-            for path in announced:
-                with _file(top, path) as descriptor:
-                    taking.take(path, descriptor, 0o400)
-                    _must_be_still(key, path, descriptor)
+            his = [file for file in files if not _taken(taking, top, key, file.path)]
             # Again, now that nobody comes in between: what is here is what was seen.
-            _compare(announced, list(tree.walk(top)))
-            return _sealed(root, top, files, trusted)
+            _compare(announced, _leaves(top))
+            root.reach("ingest.taken-over")
+            needed = max((round_up(file.bytes, root.block) for file in his), default=0)
+            if needed > room:
+                raise CopyNeeded(needed)
+            copied = {}
+            for file in his:
+                hashed = not (trusted and file.sha256)
+                with _file(top, file.path) as source:
+                    uid = os.fstat(source).st_uid
+                    digest = stand_in.put(root, content, file.path, source, wrote, hashed=hashed)
+                copied[file.path] = digest or file.sha256
+                taking.replaced(file.path, uid)
+                root.reach("ingest.copied")
+            return _sealed(root, top, files, copied, trusted)
         except BaseException:
             taking.give_back()
             raise
+
+
+def _leaves(top: int) -> list[Leaf]:
+    """All that is there but directories.  Raises InvalidRequest for one that is closed to us."""
+    try:
+        return list(tree.walk(top))
+    except PermissionError:
+        raise closed() from None
+
+
+def closed() -> InvalidRequest:
+    """The refusal of a directory that its maker keeps weightd out of."""
+    reason = (
+        f"a directory in it is closed to user {os.geteuid()}, whom weightd runs as; "
+        "remove it, or let him in by chmod"
+    )
+    return InvalidRequest(what="upload", reason=reason)
 
 
 def _compare(announced: dict[str, Announced], leaves: Sequence[Leaf]) -> None:
@@ -165,7 +195,13 @@ def _wrong(path: str, reason: str) -> InvalidRequest:
 @contextmanager
 def _file(top: int, path: str) -> Iterator[int]:
     """A plain file, open for reading."""
-    descriptor = tree.open_regular(top, path)
+    try:
+        descriptor = tree.open_regular(top, path)
+    except PermissionError:
+        reason = f"user {os.geteuid()}, whom weightd runs as, may not read it; chmod a+r does"
+        raise _wrong(path, reason) from None
+    except BlockingIOError:
+        raise _wrong(path, "a process has a lease on it, and lets nobody read it") from None
     if descriptor is None:
         raise _wrong(path, "it is not there any more")
     with _closing(descriptor):
@@ -174,12 +210,27 @@ def _file(top: int, path: str) -> Iterator[int]:
 
 def _take_directories(taking: _Taking, directory: int, path: str) -> None:
     """From the top down: who has not entered yet finds the way closed."""
-    taking.take(path, directory, _WRITER_MODE)
+    if not taking.take(path, directory, _WRITER_MODE):
+        what = f"directory {printable(path)}"
+        reason = (
+            "its maker could change what is in it; weightd made those that were announced, "
+            "so move what is in this one there, and remove it"
+        )
+        raise InvalidRequest(what=what, reason=reason)
     with tree.listing(directory) as entries:
         below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in below:
         with tree.opened(name, directory) as child:
             _take_directories(taking, child, f"{path}/{name}".lstrip("/"))
+
+
+def _taken(taking: _Taking, top: int, key: Key, path: str) -> bool:
+    """Make a file ours; False where we may not.  Raises InUse, InvalidRequest."""
+    with _file(top, path) as descriptor:
+        if not taking.take(path, descriptor, _FILE_MODE):
+            return False
+        _must_be_still(key, path, descriptor)
+    return True
 
 
 def _must_be_still(key: Key, path: str, descriptor: int) -> None:
@@ -188,7 +239,7 @@ def _must_be_still(key: Key, path: str, descriptor: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
         if error.errno == errno.EAGAIN:
-            reason = f"a process still has {path} open for writing"
+            reason = f"a process still has {printable(path)} open for writing"
             raise InUse(key=str(key), reason=reason) from None
         if error.errno not in lease.UNABLE:
             raise
@@ -198,27 +249,35 @@ def _must_be_still(key: Key, path: str, descriptor: int) -> None:
 
 
 def _sealed(
-    root: Root, top: int, files: Sequence[Announced], trusted: bool
+    root: Root,
+    top: int,
+    files: Sequence[Announced],
+    copied: dict[str, Digest | None],
+    trusted: bool,
 ) -> list[tuple[FileEntry, Stamp]]:
     """Hash and flush every file; the disk is at work on all before the first is hashed."""
     before = {}
     for file in files:
-        with _file(top, file.path) as descriptor:
+        with _closing(tree.open_below(top, file.path, tree.REWRITE_FLAGS)) as descriptor:
+            exactly(descriptor, file.bytes, root.block)
             before[file.path] = Stamp.of(os.fstat(descriptor))
             pace.begin(descriptor, file.bytes)
 
     def digest(file: Announced) -> Digest:
-        if trusted and file.sha256 is not None:
-            return file.sha256
+        known = copied.get(file.path) or (file.sha256 if trusted else None)
+        if known is not None:
+            return known
         with _file(top, file.path) as descriptor:
-            return _sha256(descriptor)
+            return stand_in.sha256_of(descriptor)
 
     with ThreadPoolExecutor(HASHERS, thread_name_prefix="weightd-hash") as hashers:
         digests = list(hashers.map(digest, files))
-    return [
+    sealed = [
         _seal(root, top, file, actual, before[file.path])
         for file, actual in zip(files, digests, strict=True)
     ]
+    root.reach("ingest.sealed")
+    return sealed
 
 
 def _seal(
@@ -235,11 +294,3 @@ def _seal(
     if stamp != before:
         raise _wrong(file.path, "it was changed while it was read")
     return FileEntry(file.path, file.bytes, actual), stamp
-
-
-def _sha256(descriptor: int) -> Digest:
-    digest, buffer, at = hashlib.sha256(), memoryview(bytearray(_BUFFER_BYTES)), 0
-    while count := os.preadv(descriptor, [buffer], at):
-        digest.update(buffer[:count])
-        at += count
-    return digest.hexdigest()

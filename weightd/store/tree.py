@@ -166,6 +166,17 @@ def read_whole(descriptor: int, size: int) -> bytes:
     return data
 
 
+def read_small(name: str, parent: int, most: int) -> bytes | None:
+    """The first ``most`` bytes of a file, None when there is none.  Raises OSError."""
+    descriptor = open_regular(parent, name, checked=True)
+    if descriptor is None:
+        return None
+    try:
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
 def write_flushed(name: str, data: bytes, parent: int, mode: int) -> None:
     """Create ``name`` with ``data``, on stable storage but for its directory.  Raises OSError."""
     descriptor = os.open(name, CREATE_FLAGS, 0o600, dir_fd=parent)

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from weightd.store import layout, lease, progress, tree
+from weightd.store import layout, lease, ownership, progress, tree
 from weightd.store.arrival import Parked
 from weightd.store.faults import printable, reported
 from weightd.store.layout import Doomed
@@ -73,6 +73,16 @@ def _bring(root: Root, name: str) -> None:
         return
 
 
+def _own(directory: int) -> None:
+    """Be able to unlink what is in it, and nobody else to add to it.  Raises OSError."""
+    try:
+        # What is handed out is 0555, from which only root may unlink.
+        ownership.own(directory, 0o700)
+    except PermissionError:
+        # It was made by a user whom we let in: what he lets us do will do.
+        return
+
+
 class _Remover:
     """Empties one doomed directory."""
 
@@ -85,8 +95,7 @@ class _Remover:
 
     def empty(self, directory: int, depth: int = tree.DEPTH_MAX) -> int:
         """Remove everything below ``directory``; the bytes left."""
-        # What is handed out is 0555, from which only root may unlink.
-        os.fchmod(directory, 0o700)
+        _own(directory)
         left = 0
         with os.scandir(directory) as entries:
             listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -107,6 +116,13 @@ class _Remover:
             if left == 0:
                 os.rmdir(name, dir_fd=parent)
         except FileNotFoundError:
+            return 0
+        except PermissionError as closed:
+            # Its maker keeps us out; that matters only while there is something in it.
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError:
+                raise closed from None
             return 0
         return left
 

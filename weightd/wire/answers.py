@@ -319,6 +319,68 @@ class FetchEventShape(EventShape, json_schema_extra={"examples": [{"type": "hear
     job: FetchShape | None = None
 
 
+_VERIFICATION: dict[str, object] = {
+    "key": "meta-llama/Llama-3.1-70B",
+    "generation": _DIGEST,
+    "state": "ended",
+    "bytes_done": 140_000_000_000,
+    "bytes_total": 140_000_000_000,
+    "file": "model.safetensors",
+    "rate": 1_000_000_000.0,
+    "eta": None,
+    "damaged": [
+        {
+            "path": "model.safetensors",
+            "problem": "digest-mismatch",
+            "reason": "model.safetensors is not what was published",
+            "expected": _DIGEST,
+            "actual": "fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9",
+        }
+    ],
+    "shared": [],
+    "kept": True,
+    "problem": None,
+}
+
+
+class FlawShape(BaseModel):
+    """What is wrong with a file."""
+
+    path: str | None = Field(description="Null when it is what stands around the files.")
+    problem: Literal["missing", "changed", "digest-mismatch", "io-error"] = Field(
+        description="`changed` is another size, kind or time of writing; `io-error` is unreadable."
+    )
+    reason: str
+    expected: Hash | None = Field(description="The sha256 that was published.")
+    actual: Hash | None = Field(description="That of what is there, where it was read to its end.")
+
+
+class VerificationShape(BaseModel, json_schema_extra={"examples": [_VERIFICATION]}):
+    """How far a model was read, and what was found."""
+
+    key: Named
+    generation: Hash
+    state: Literal["queued", "reading", "ended"]
+    bytes_done: Size
+    bytes_total: Size
+    file: str | None = Field(description="The one that is read, or was last.")
+    rate: float = Field(ge=0, description="Bytes a second.")
+    eta: float | None = Field(ge=0, description="Seconds to go at that rate.")
+    damaged: list[FlawShape] = Field(description="Empty before the end.")
+    shared: list[Named] = Field(
+        description="Other models that have a damaged file in common with it, set aside with it."
+    )
+    kept: bool = Field(description="It is damaged, and on the disk for those who rely on it.")
+    problem: dict[str, object] | None = Field(description="Why it could not be read to the end.")
+
+
+class VerifyEventShape(EventShape, json_schema_extra={"examples": [{"type": "heartbeat"}]}):
+    """One line of a verification: `progress`, and at last `end` with the outcome."""
+
+    outcome: Literal["whole", "damaged", "gone", "failed", "draining"] | None = None
+    verification: VerificationShape | None = None
+
+
 class InUseDetection(BaseModel):
     """What the kernel can tell on this filesystem."""
 

@@ -61,6 +61,13 @@ class ForbiddenProblem(Problem):
     door: str = Field(description="The door that would answer.")
 
 
+class UnauthorizedProblem(Problem):
+    title_text: ClassVar[str] = "This door asks for a token"
+    code: Literal["unauthorized"]
+    reason: str
+    door: str = Field(description="The door that asks for none.")
+
+
 class NotFoundProblem(Problem):
     title_text: ClassVar[str] = "There is no such route"
     code: Literal["not-found"]

@@ -1,6 +1,6 @@
 """Real servers as fixtures, each started once by the first test that needs it.
 
-A directory of tests has those that its conftest imports.
+All tests have them from the one conftest, so that no process starts one twice.
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""The doors on the network: open to who shows the token, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import Served, answering, problem, serving
+from weightd.api import Desk, Door, Token
+from weightd.api.app import ROUTES
+
+TOKEN = "correct-horse-battery-staple"
+PROBES = {"/metrics", "/healthz", "/readyz"}
+AS_SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+WRONG: dict[str, list[tuple[str, str]]] = {
+    "none": [],
+    "empty": [("Authorization", "")],
+    "no scheme": [("Authorization", TOKEN)],
+    "another scheme": [("Authorization", f"Basic {TOKEN}")],
+    "another token": [("Authorization", f"Bearer {TOKEN[::-1]}")],
+    "its beginning": [("Authorization", f"Bearer {TOKEN[:-1]}")],
+    "more than it": [("Authorization", f"Bearer {TOKEN}x")],
+    "twice": [("Authorization", f"Bearer {TOKEN}")] * 2,
+    "beside another": [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")],
+    "in another case": [("Authorization", f"Bearer {TOKEN.upper()}")],
+    "as a proxy's": [("Proxy-Authorization", f"Bearer {TOKEN}")],
+}
+
+
+@asynccontextmanager
+async def at(root: Path, door: Door, token: Token) -> AsyncIterator[tuple[Served, Served]]:
+    """The same cache at the admin socket and, by TCP, at a door on the network."""
+    async with serving(root) as admin:
+        desk = Desk(admin.cache, token=token)
+        async with answering(admin.cache, desk, door, tcp=True) as network:
+            yield admin, network
+
+
+def target(path: str) -> str:
+    return path.replace("{key}", "m").replace("{holder}", "h")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_who_does_not_show_the_token_is_told_and_changes_nothing(
+    root: Path, wrong: str
+) -> None:
+    async with at(root, "network", Token(TOKEN)) as (admin, network):
+        assert (await admin.put("m", 300_000)).status_code == 201
+        before = (await admin.client.get("/v1/status")).json()
+        for route in ROUTES:
+            answer = await network.client.request(
+                route.method, target(route.path), headers=WRONG[wrong], content=b"x" * 1000
+            )
+            if route.path in PROBES:
+                assert answer.status_code == 200
+                continue
+            assert answer.status_code == 401, route
+            assert answer.headers["www-authenticate"] == 'Bearer realm="weightd"'
+            assert TOKEN not in answer.text
+            if route.method != "HEAD":
+                document = problem(answer)
+                assert (document["code"], document["retryable"]) == ("unauthorized", False)
+                assert "admin socket" in document["door"]
+        after = (await admin.client.get("/v1/status")).json()
+        assert [after[name] for name in ("models", "pins", "used_bytes")] == [
+            before[name] for name in ("models", "pins", "used_bytes")
+        ]
+
+
+async def test_with_the_token_the_whole_api_answers(root: Path) -> None:
+    async with at(root, "network", Token(TOKEN)) as (admin, network):
+        network.client.headers.update(AS_SHOWN)
+        assert (await network.put("m", 300_000)).status_code == 201
+        assert (await network.client.get("/v1/models/m")).json()["bytes"] == 300_000
+        assert (await network.client.put("/v1/pins/h/m")).status_code == 201
+        assert problem(await network.client.delete("/v1/models/m"))["code"] == "pinned"
+        assert (await network.client.delete("/v1/pins/h/m")).status_code == 204
+        assert (await network.client.delete("/v1/models/m")).status_code == 204
+        assert (await network.client.get("/openapi.json")).status_code == 200
+        assert (await admin.client.get("/v1/models")).json()["models"] == []
+
+
+async def test_only_a_writer_on_this_node_gets_a_directory(root: Path) -> None:
+    async with at(root, "network", Token(TOKEN)) as (_, network):
+        asked = {"key": "m", "files": [{"path": "w", "bytes": 1}]}
+        answer = await network.client.post("/v1/uploads", json=asked, headers=AS_SHOWN)
+        assert problem(answer)["code"] == "forbidden"
+
+
+async def test_another_token_counts_from_the_next_request(root: Path) -> None:
+    token = Token(TOKEN)
+    async with at(root, "network", token) as (_, network):
+        assert (await network.client.get("/v1/models", headers=AS_SHOWN)).status_code == 200
+        token.replace("another-token-altogether")
+        assert (await network.client.get("/v1/models", headers=AS_SHOWN)).status_code == 401
+        token.replace(None)
+        assert (await network.client.get("/v1/models", headers=AS_SHOWN)).status_code == 401
+
+
+async def test_a_listener_on_the_network_shows_what_is_here_to_who_has_the_token(
+    root: Path,
+) -> None:
+    token = Token()
+    async with at(root, "public", token) as (_, network):
+        for path in ("/v1/status", "/v1/models"):
+            answer = await network.client.get(path, headers=AS_SHOWN)
+            assert problem(answer)["code"] == "forbidden"
+        token.replace(TOKEN)
+        for path in ("/v1/status", "/v1/models"):
+            assert problem(await network.client.get(path))["code"] == "unauthorized"
+            assert (await network.client.get(path, headers=AS_SHOWN)).status_code == 200
+        # It changes nothing, whoever asks.
+        for method, path in (
+            ("PUT", "/v1/models/m"),
+            ("GET", "/v1/pins"),
+            ("GET", "/v1/evictions"),
+        ):
+            answer = await network.client.request(method, path, headers=AS_SHOWN)
+            assert problem(answer)["code"] == "forbidden"
+
+
+async def test_who_is_not_let_in_is_told_before_his_body(root: Path) -> None:
+    async with at(root, "network", Token(TOKEN)) as (_, network):
+        port = network.client.base_url.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(
+                b"PUT /v1/models/m HTTP/1.1\r\nHost: w\r\nContent-Length: 1000000000\r\n"
+                b"Expect: 100-continue\r\n\r\n"
+            )
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        finally:
+            writer.close()
+            await writer.wait_closed()

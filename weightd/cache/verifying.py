@@ -1,0 +1,203 @@
+"""Models read to the last byte, one after the other, for somebody who waits for what is found.
+
+A reading keeps nothing from anybody: the model may be evicted, deleted or
+replaced meanwhile, which ends the reading and is its outcome.  It ends with
+whoever follows it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from weightd.cache.checks import Checks
+from weightd.cache.context import Context
+from weightd.cache.records import Event, VerifyView
+from weightd.errors import Draining, IoError, NotResident, TooMany, WeightdError
+from weightd.ledger import Generation
+from weightd.model import Key, Manifest
+from weightd.store import Flaw, Reading, Verified
+
+FIRST_SECONDS: Final = 0.05
+TOLD_SECONDS: Final = 0.5
+"""Before the first line about how far it is, and between two."""
+
+Outcome: TypeAlias = Literal["whole", "damaged", "gone", "failed", "draining"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Course:
+    """One verification: what is read, how far it is, and what came of it."""
+
+    generation: Generation
+    manifest: Manifest
+    reading: Reading = field(default_factory=Reading)
+    began_at: float | None = None
+    flaws: tuple[Flaw, ...] = ()
+    shared: tuple[Key, ...] = ()
+    kept: bool = False
+    error: WeightdError | None = None
+
+    def view(self, now: float, ended: bool = False) -> VerifyView:
+        done, total = self.reading.done, self.manifest.bytes
+        spent = 0.0 if self.began_at is None else now - self.began_at
+        rate = done / spent if spent > 0 else 0.0
+        begun = "queued" if self.began_at is None else "reading"
+        return VerifyView(
+            generation=self.generation.id,
+            state="ended" if ended else "queued" if self.began_at is None else "reading",
+            bytes_done=done,
+            bytes_total=total,
+            file=self.reading.file,
+            rate=rate,
+            eta=(total - done) / rate if rate and begun == "reading" else None,
+            flaws=self.flaws,
+            shared=self.shared,
+            kept=self.kept,
+            error=self.error,
+        )
+
+
+class Verifications:
+    """Every verification under way or waiting for its turn."""
+
+    def __init__(self, context: Context, checks: Checks) -> None:
+        self._context = context
+        self._checks = checks
+        self._turn = asyncio.Lock()
+        self._running: set[asyncio.Task[Outcome]] = set()
+
+    async def begin(self, key: Key) -> AsyncGenerator[Event | None, None]:
+        """Read the current generation of ``key``, for as long as what is answered is followed.
+
+        That is ``progress`` now and then, None while all is quiet, and ``end`` with the
+        outcome.  What is damaged is set aside.  No lookup is counted.
+        Raises NotResident, TooMany and Draining, and IoError while an eviction hangs.
+        """
+        if self._context.state == "draining":
+            raise Draining
+        if len(self._running) > self._context.options.verifications:
+            raise TooMany("verifications under way and waiting", len(self._running))
+        await self._context.settled(key)
+        return self._followed(_Course(*self._current(key)))
+
+    def stop(self) -> None:
+        """End all of them; each says that it is for the daemon's end."""
+        for task in self._running:
+            task.cancel()
+
+    def _current(self, key: Key) -> tuple[Generation, Manifest]:
+        generation = self._context.ledger.current(key)
+        if generation is None:
+            raise NotResident(key=str(key))
+        return generation, self._context.models[generation.id].manifest
+
+    async def _followed(self, course: _Course) -> AsyncGenerator[Event | None, None]:
+        context, clock = self._context, asyncio.get_running_loop()
+        key = course.generation.id.key
+        task = context.tasks.spawn(self._outcome(course), f"verify {key}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        seq, told, told_at = 0, (-1, ""), clock.time()
+        try:
+            await asyncio.wait([task], timeout=FIRST_SECONDS)
+            while not task.done():
+                view = course.view(context.clock.now())
+                if told != (view.bytes_done, view.state):
+                    seq, told, told_at = seq + 1, (view.bytes_done, view.state), clock.time()
+                    yield self._event(seq, "progress", view)
+                elif clock.time() - told_at >= context.options.heartbeat:
+                    told_at = clock.time()
+                    yield None
+                await asyncio.wait([task], timeout=TOLD_SECONDS)
+            outcome = "draining" if task.cancelled() else task.result()
+            view = course.view(context.clock.now(), ended=True)
+            yield self._event(seq + 1, "end", view, outcome=outcome)
+        finally:
+            task.cancel()
+
+    def _event(self, seq: int, type: str, view: VerifyView, **more: object) -> Event:
+        return Event(seq, type, self._context.clock.now(), {**more, "verification": view})
+
+    async def _outcome(self, course: _Course) -> Outcome:
+        try:
+            async with self._turn:
+                return await self._verify(course)
+        except WeightdError as error:
+            log.info("%s was not verified: %s", course.generation.id.key, error)
+            course.error = error
+            return "failed"
+
+    async def _verify(self, course: _Course) -> Outcome:
+        key = course.generation.id.key
+        await self._context.settled(key)
+        # While it waited for its turn another one may have come.
+        course.generation, course.manifest = self._current(key)
+        course.began_at = self._context.clock.now()
+        verified = await self._read(course)
+        # A victim that was out of its place when it was looked for may be back.
+        await self._context.settled(key)
+        course.flaws = verified.flaws
+        generation = course.generation
+        if not generation.damaged:
+            if self._context.ledger.generation(generation.id) is not generation:
+                return "gone"
+            if verified.vanished:
+                course.flaws += (Flaw(None, "missing", "its directory is missing"),)
+            if not course.flaws:
+                self._context.models[generation.id].checked_at = course.began_at
+                return "whole"
+            await self._set_aside(course)
+        elif not course.flaws:
+            course.flaws = (Flaw(None, "changed", "a look at its files found it damaged"),)
+        course.kept = self._context.ledger.generation(generation.id) is generation
+        return "damaged"
+
+    async def _read(self, course: _Course) -> Verified:
+        """Read it in a thread, which ends soon after this does.  Raises IoError."""
+        seconds, clock = self._context.options.read_timeout, asyncio.get_running_loop()
+        reading = course.reading
+        work = self._context.workers.verify(self._context.store.verify, course.manifest, reading)
+        # Nobody may be there any more to see it fail.
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        seen, seen_at = (-1, reading.file), clock.time()
+        try:
+            while not work.done():
+                if seen != (now := (reading.done, reading.file)):
+                    seen, seen_at = now, clock.time()
+                left = seen_at + seconds - clock.time()
+                if left <= 0:
+                    raise IoError(
+                        call=f"read of {reading.file or 'the manifest'} of {course.manifest.key}",
+                        error=f"the disk gave nothing for {seconds:g} s",
+                    )
+                await asyncio.wait([work], timeout=min(left, TOLD_SECONDS))
+            verified = work.result()
+        finally:
+            reading.stopping = True
+        assert verified is not None, "nobody else stops it"
+        return verified
+
+    async def _set_aside(self, course: _Course) -> None:
+        """Answer it no more, nor any other model that has a file of it that is damaged."""
+        damaged = [(course.generation, "; ".join(flaw.reason for flaw in course.flaws[:3]))]
+        lost = {(flaw.inode, flaw.expected): flaw for flaw in course.flaws if flaw.inode}
+        for other in self._context.ledger.generations():
+            if other is course.generation or other.damaged:
+                continue
+            flaws = (lost.get((blob.inode, blob.sha256)) for blob in other.blobs)
+            flaw = next((one for one in flaws if one is not None), None)
+            if flaw is not None:
+                reason = f"it shares a file with {course.generation.id.key}: {flaw.reason}"
+                damaged.append((other, reason))
+        course.shared = _keys([other for other, _ in damaged[1:]])
+        await self._checks.set_aside(damaged)
+
+
+def _keys(generations: Sequence[Generation]) -> tuple[Key, ...]:
+    return tuple(sorted({one.id.key for one in generations}))

@@ -1,0 +1,194 @@
+"""``weightd verify [KEY ...]``: read models to the last byte, and say what is damaged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from weightd.cli.exits import Exit, exit_of
+from weightd.cli.following import DRAW_SECONDS, LINE_SECONDS, bar
+from weightd.cli.output import note, say, say_json
+from weightd.cli.printing import say_table
+from weightd.cli.reaching import add_common, client_of
+from weightd.cli.tables import Column
+from weightd.cli.terminal import Status, is_utf8
+from weightd.cli.words import count, duration, progress
+from weightd.units import format_bytes
+
+if TYPE_CHECKING:
+    from weightd.cli.reaching import Caller
+    from weightd.client.records import Verification
+
+COLUMNS: Final = (
+    Column("KEY", pliant=True),
+    Column("FOUND"),
+    Column("READ", right=True, rank=1),
+    Column("TOOK", right=True, rank=2),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "keys", metavar="KEY", nargs="*", help="the models to read; all when left out"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_common(parser)
+    parser.epilog = (
+        "Reads and hashes every byte, when nobody else wants the disk; one that is evicted "
+        "meanwhile is 'gone'. What is damaged is answered no more and goes when nothing keeps it; "
+        "the exit code is 1 then. Ctrl-C ends the reading."
+    )
+
+
+class Result(NamedTuple):
+    """What came of one model: what was ``found`` in a word or two, and the daemon's last line."""
+
+    key: str
+    found: str
+    read: int
+    seconds: float
+    exit: Exit = Exit.OK
+    told: Any = None
+    problem: str | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    results: list[Result] = []
+    interrupted = False
+    with client_of(arguments) as client:
+        keys = arguments.keys or [one["key"] for one in client.models_told()]
+        for key in keys:
+            try:
+                results.append(_verified(client, key, arguments))
+            except KeyboardInterrupt:
+                interrupted = True
+                break
+    results.sort(key=lambda one: _ORDER.get(one.found, 1))
+    if arguments.json:
+        say_json({"models": [_document(one) for one in results]})
+    else:
+        _say(results)
+    if interrupted:
+        return Exit.INTERRUPTED
+    return _exit(results)
+
+
+_ORDER: Final = {"whole": 0, "damaged": 2}
+"""What is to be seen stands last."""
+
+
+def _verified(client: Caller, key: str, arguments: argparse.Namespace) -> Result:
+    """Have one model read.  Raises Unreachable."""
+    from weightd.client.faults import Unreachable
+    from weightd.client.verifying import verified_document
+    from weightd.errors import GenerationGone, NotResident, WeightdError
+
+    began = time.monotonic()
+    with _Watching(key, quiet=arguments.quiet) as watching:
+        try:
+            told = client.run(verified_document(client.asking, key), watching.show)
+        except Unreachable:
+            raise
+        except WeightdError as error:
+            spent = time.monotonic() - began
+            # Of all that are here it is no failure when one has left before its turn.
+            left = not arguments.keys and isinstance(error, GenerationGone | NotResident)
+            found = "gone" if left else error.code
+            code = Exit.OK if left else exit_of(error.code)
+            return Result(key, found, watching.done, spent, code, problem=str(error))
+    spent = time.monotonic() - began
+    code = Exit.ERROR if told["outcome"] == "damaged" else Exit.OK
+    return Result(key, told["outcome"], told["verification"]["bytes_done"], spent, code, told)
+
+
+def _exit(results: list[Result]) -> Exit:
+    """That of damage before all others, then the first that is not well."""
+    if any(one.found == "damaged" for one in results):
+        return Exit.ERROR
+    return next((one.exit for one in results if one.exit), Exit.OK)
+
+
+def _document(result: Result) -> dict[str, Any]:
+    told = None if result.told is None else result.told["verification"]
+    return {
+        "key": result.key,
+        "outcome": result.found,
+        "seconds": round(result.seconds, 3),
+        "detail": result.problem,
+        "verification": told,
+    }
+
+
+def _say(results: list[Result]) -> None:
+    rows = [(one.key, one.found, format_bytes(one.read), duration(one.seconds)) for one in results]
+    say_table(COLUMNS, rows, "no model was read")
+    for one in results:
+        if one.exit and one.problem is not None:
+            note(one.problem)
+        if one.found == "damaged":
+            say("\n" + "\n".join(damage(one.told["verification"])))
+    if results:
+        found = Counter(one.found for one in results)
+        kinds = ", ".join(f"{number} {kind}" for kind, number in found.items())
+        read = format_bytes(sum(one.read for one in results))
+        gap = "\n" if found["damaged"] else ""
+        say(f"{gap}{count(len(results), 'model')}, {read} read: {kinds}")
+
+
+def damage(told: Any) -> list[str]:
+    """What is damaged of a model, file by file, and what becomes of it."""
+    lines = [f"{told['key']} is damaged, and answered no more:"]
+    for flaw in told["damaged"]:
+        lines.append(f"  {flaw['problem']}: {flaw['reason']}")
+        if flaw["actual"] not in (None, flaw["expected"]):
+            lines += [f"    published {flaw['expected']}", f"    is        {flaw['actual']}"]
+    if told["shared"]:
+        lines.append(f"  with it go those that share such a file: {', '.join(told['shared'])}")
+    if told["kept"]:
+        lines.append(
+            "  it stays on disk for who has it (weightd pins); have it fetched or put anew"
+        )
+    else:
+        lines.append("  it is gone (weightd evictions); have it fetched or put anew")
+    return lines
+
+
+class _Watching:
+    """How far one model is, on stderr; leaving it by Ctrl-C says that nothing goes on."""
+
+    def __init__(self, key: str, *, quiet: bool) -> None:
+        self._key = key
+        self._quiet = quiet
+        self._line = Status()
+        self._whole = 0
+        self._said = float("-inf")
+        self.done = 0
+
+    def __enter__(self) -> _Watching:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._line.clear()
+        if kind is KeyboardInterrupt:
+            read = f"{format_bytes(self.done)} of {format_bytes(self._whole)}"
+            note(f"the verification of {self._key} has ended after {read}; nothing was changed")
+
+    def show(self, told: Verification) -> None:
+        self.done, self._whole = told.bytes_done, told.bytes_total
+        now = time.monotonic()
+        terminal = self._line.width is not None
+        if self._quiet or now - self._said < (DRAW_SECONDS if terminal else LINE_SECONDS):
+            return
+        self._said = now
+        if told.state == "queued":
+            how = "waiting for its turn"
+        else:
+            how = progress(told.bytes_done, told.bytes_total, told.rate, told.eta)
+        if terminal:
+            drawn = bar(told.bytes_done, told.bytes_total, is_utf8(sys.stderr))
+            self._line.show(f"{self._key}  {drawn}  {how}")
+        else:
+            note(f"{self._key}: {how}")
