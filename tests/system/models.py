@@ -20,7 +20,14 @@ from weightd.units import round_up
 BLOCK: Final = 4096
 """Bytes per block of every filesystem that tests run on."""
 
-_OVERHEAD: Final = ("manifest.json", "superseded", "damaged", ".arrival.json", ".progress")
+_OVERHEAD: Final = (
+    "manifest.json",
+    "superseded",
+    "damaged",
+    ".arrival.json",
+    ".adopted.json",
+    ".progress",
+)
 
 
 @dataclass(frozen=True)

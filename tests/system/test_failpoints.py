@@ -94,6 +94,7 @@ def test_killed_at_a_failpoint(tmp_path: Path, origin: Origin, name: str) -> Non
         assert died or (THOROUGH and occurrence > 1), f"{name}:{occurrence} was never reached"
         with running(root, capacity=CAPACITY) as daemon:
             _verify(daemon, journal)
+            _nothing_is_lost(root.parent, journal)
         if not died:
             break
 
@@ -131,11 +132,27 @@ def _dies(root: Path, journal: Journal, failpoint: str, origin: Origin) -> bool:
             _fetch(life, origin)
             life.upload("org/uploaded", UPLOADED, ANOTHER)
             life.delete("org/uploaded")
+            with pytest.raises(Refused):
+                life.adopt("org/refused", ADOPTED, root.parent / "kept", sha256="0" * 64)
+            life.adopt("org/adopted", ADOPTED, root.parent / "home")
         except GONE:
             assert daemon.ended() == -signal.SIGKILL, daemon.said()
             return True
         # What is unlinked in the background may reach it a moment later.
         return daemon.ended(within=2.0) == -signal.SIGKILL
+
+
+def _nothing_is_lost(place: Path, journal: Journal) -> None:
+    """What was to be adopted is in the model, or all of it where it was."""
+    for home, key in (("kept", "org/refused"), ("home", "org/adopted")):
+        there = {path for path, data in ADOPTED.files if _has(place / home / path, data)}
+        if key in journal.models:
+            adopted = journal.models[key] == {ADOPTED}
+            assert there == (set() if adopted else {path for path, _ in ADOPTED.files})
+
+
+def _has(place: Path, data: bytes) -> bool:
+    return place.exists() and place.read_bytes() == data
 
 
 def _live(life: Life) -> None:
@@ -161,6 +178,7 @@ def _live(life: Life) -> None:
     life.delete("org/y")
 
 
+ADOPTED: Final = Content((("a/w", b"w" * 20_000), ("x", b"x" * 9_000)))
 FETCHED: Final = Content((("a/w", b"w" * 30_000), ("x", b"x" * 9_000)))
 FETCHED_LATER: Final = Content((("a/w", b"w" * 30_000), ("y", b"y" * 5_000)))
 

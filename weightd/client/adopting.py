@@ -14,7 +14,7 @@ from weightd import errors
 from weightd.client import calls, flows
 from weightd.client.asking import Asking
 from weightd.client.effects import Do, Flow
-from weightd.client.faults import Unsendable
+from weightd.client.faults import LeftMidway, Unreachable, Unsendable
 from weightd.client.mount import Mount
 from weightd.client.offering import Offering
 from weightd.client.records import Model
@@ -36,6 +36,10 @@ def adopt_document(
     offering: Offering = yield Do(offered)
     try:
         told = yield from asking.document(calls.adopt(key, offering, wait))
+    except Unreachable as gone:
+        if (yield Do(lambda: _moved(offering))):
+            raise LeftMidway(gone.socket, gone.error, gone.looked) from gone
+        raise
     except errors.InvalidRequest:
         # Asked again across a restart of the daemon, it may have been done before.
         told = yield from _done_before(asking, key, offering)
@@ -43,6 +47,10 @@ def adopt_document(
             raise
     yield Do(lambda: _tidied(offering))
     return told
+
+
+def _moved(offering: Offering) -> bool:
+    return any(not os.path.lexists(one.place) for one in offering.files)
 
 
 def _done_before(asking: Asking, key: str, offering: Offering) -> Flow[Any]:

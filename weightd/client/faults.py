@@ -158,6 +158,21 @@ class LeaseLost(WeightdError):
 
 
 @dataclass(eq=False)
+class LeftMidway(Unreachable):
+    """The daemon went away while it had the files that it was to adopt."""
+
+    retryable: ClassVar[bool] = False
+
+    @property
+    def detail(self) -> str:
+        return (
+            f"The daemon at {self.socket} went away while it adopted files ({self.error}). Nothing "
+            "is lost: start it (weightd serve, or systemctl start weightd), and they are in the "
+            "model, or back where they were. Then ask again."
+        )
+
+
+@dataclass(eq=False)
 class Unsendable(WeightdError, ValueError):
     """What was to be put cannot be: it is not there, or changed, or is nothing a model has."""
 

@@ -16,28 +16,23 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
-import logging
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
-from weightd.errors import DigestMismatch, InUse, InvalidRequest, WeightdError
+from weightd.errors import DigestMismatch, InUse, InvalidRequest
 from weightd.model import FileEntry, Key
-from weightd.store import arrival, copying, lease, tree
+from weightd.store import copying, lease, restitution, tree
 from weightd.store.announced import Announced
 from weightd.store.content import Content
 from weightd.store.faults import printable, reported
+from weightd.store.restitution import Origin, flush, home_of, refuse
 from weightd.store.root import Root
 from weightd.store.takeover import CopyNeeded
 
-NAME: Final = arrival.ADOPTED
-_NEW_NAME: Final = f"{NAME}.new"
-
-_PASS_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FICLONE: Final = 0x40049409
 _PIECE_BYTES: Final = 1 << 20
 
@@ -50,8 +45,6 @@ _UNMOVED: Final = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS
 """What it says of a file that cannot be renamed, by whoever asks or by this user."""
 
 _COPY: Final = "`weightd put` copies it"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +77,6 @@ class _Source(NamedTuple):
     stays: str | None
 
 
-class _Origin(NamedTuple):
-    """Where a renamed file came from, and how it stood there."""
-
-    path: str
-    place: str
-    inode: int
-    uid: int
-    gid: int
-    mode: int
-    home_uid: int
-
-
 class Adoption:
     """What one arrival took of its user's files."""
 
@@ -126,12 +107,12 @@ class Adoption:
 
     def give_back(self) -> bool:
         """Put back what was renamed; whether all of it is where it was.  Never raises OSError."""
-        self.stranded = _give_back(self._root, self._content.generation)
+        self.stranded = restitution.give_back(self._root, self._content.generation)
         return not self.stranded
 
     def _note(self, moving: Sequence[_Source]) -> None:
         origins = [
-            _Origin(
+            Origin(
                 path=source.offered.file.path,
                 place=source.offered.place,
                 inode=source.status.st_ino,
@@ -139,15 +120,10 @@ class Adoption:
                 gid=source.status.st_gid,
                 mode=stat.S_IMODE(source.status.st_mode),
                 home_uid=source.home_uid,
-            )._asdict()
+            )
             for source in moving
         ]
-        record = {"directory": self._key.last_segment, "files": origins}
-        generation = self._content.generation
-        tree.write_flushed(_NEW_NAME, json.dumps(record).encode(), generation, 0o600)
-        os.rename(_NEW_NAME, NAME, src_dir_fd=generation, dst_dir_fd=generation)
-        os.fsync(generation)
-        os.fsync(self._root.incoming)
+        restitution.note(self._root, self._content.generation, self._key.last_segment, origins)
 
     def _move_all(self, moving: list[_Source]) -> None:
         """Rename each; of one that cannot be, which only trying tells, the blocks are shared."""
@@ -166,7 +142,7 @@ class Adoption:
         parent, _, last = path.rpartition("/")
         self._content.make_directory(parent)
         with (
-            _home(self._root, source.offered.place) as (home, name),
+            home_of(self._root, source.offered.place) as (home, name),
             tree.opened_below(self._content.descriptor, parent) as directory,
         ):
             _must_be(source, os.stat(name, dir_fd=home, follow_symlinks=False))
@@ -183,7 +159,7 @@ class Adoption:
     def _share(self, source: _Source, stays: str) -> None:
         """Have a file's blocks in one of our own; ``stays`` is why it is not renamed."""
         offered = source.offered
-        with _home(self._root, offered.place) as (home, name):
+        with home_of(self._root, offered.place) as (home, name):
             original = os.open(name, tree.READ_FLAGS, dir_fd=home)
         try:
             _must_be(source, os.fstat(original))
@@ -198,7 +174,7 @@ class Adoption:
                     raise
                 if not offered.copy:
                     words = f"it stays, since {stays}, and its blocks cannot be shared"
-                    _refuse(offered.place, f"{words} ({error.strerror}); {_COPY}")
+                    refuse(offered.place, f"{words} ({error.strerror}); {_COPY}")
                 _copy(original, target, offered.file.bytes)
             finally:
                 self._content.counted(tree.occupied(os.fstat(target), self._root.block))
@@ -209,8 +185,8 @@ class Adoption:
 
     def _flush_homes(self, moved: Sequence[_Source]) -> None:
         for place in {source.offered.place.rpartition("/")[0]: source for source in moved}.values():
-            with _home(self._root, place.offered.place) as (home, _):
-                _flush(home)
+            with home_of(self._root, place.offered.place) as (home, _):
+                flush(home)
 
 
 def _copy(original: int, target: int, size: int) -> None:
@@ -240,35 +216,24 @@ def must_match(files: Sequence[Offered], taken: Sequence[FileEntry]) -> None:
             raise DigestMismatch(expected=expected, actual=actual[file.path], file=file.path)
 
 
-def recover(root: Root, arrival_id: str) -> bool:
-    """Give back what an earlier run took and did not publish.
-
-    False when something of somebody's is still there: the arrival stays as it is.  Raises OSError.
-    """
-    with tree.opened(arrival_id, root.incoming) as generation:
-        if not tree.exists(NAME, generation):
-            return True
-        return not _give_back(root, generation)
-
-
 def _look(root: Root, offered: Offered, uid: int) -> _Source:
     """See what is to be taken, and how it can be.  Raises InvalidRequest, OSError."""
     place = offered.place
-    with _home(root, place) as (home, name):
+    with home_of(root, place) as (home, name):
         try:
             status = os.stat(name, dir_fd=home, follow_symlinks=False)
         except FileNotFoundError:
-            _refuse(place, "it is not there, or not to be seen by weightd; is its disk mounted?")
+            refuse(place, "it is not there, or not to be seen by weightd; is its disk mounted?")
         directory = os.fstat(home)
     if stat.S_ISLNK(status.st_mode):
-        _refuse(place, f"it is a link; {_COPY}")
+        refuse(place, f"it is a link; {_COPY}")
     if not stat.S_ISREG(status.st_mode):
-        _refuse(place, "it is no plain file; a model has no links, pipes or devices")
+        refuse(place, "it is no plain file; a model has no links, pipes or devices")
     if status.st_size != offered.file.bytes:
-        _refuse(place, f"it has {status.st_size} bytes, not {offered.file.bytes}")
+        refuse(place, f"it has {status.st_size} bytes, not {offered.file.bytes}")
     ours = os.geteuid()
     if uid not in (0, ours, status.st_uid):
-        _refuse(place, f"it belongs to user {status.st_uid}, not to {uid}; ask as that user")
+        refuse(place, f"it belongs to user {status.st_uid}, not to {uid}; ask as that user")
     stays = _why_it_stays(offered, status, ours)
     if stays is None and uid not in (0, ours, directory.st_uid):
         stays = f"its directory belongs to user {directory.st_uid}, not to {uid}"
@@ -285,125 +250,10 @@ def _why_it_stays(offered: Offered, status: os.stat_result, ours: int) -> str | 
     return None
 
 
-@contextmanager
-def _home(root: Root, place: str) -> Iterator[tuple[int, str]]:
-    """The directory of a file, reached through no link and never within our root; its name there.
-
-    Raises InvalidRequest, and OSError from the block.
-    """
-    own = os.fstat(root.directory)
-    *way, name = place.split("/")[1:]
-    directory = os.open("/", _PASS_FLAGS)
-    try:
-        for one in way:
-            try:
-                child = os.open(one, _PASS_FLAGS, dir_fd=directory)
-            except OSError as error:
-                _refuse(place, f"weightd finds no way there: {one}: {error.strerror}")
-            os.close(directory)
-            directory = child
-            if os.path.samestat(os.fstat(child), own):
-                _refuse(place, "it is within weightd's own root")
-        yield directory, name
-    finally:
-        os.close(directory)
-
-
 def _must_be(source: _Source, now: os.stat_result) -> None:
     """Raise InvalidRequest when a file is another one than was looked at, or has changed."""
     then = source.status
     if (then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns) != (
         now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns,
     ):  # fmt: skip
-        _refuse(source.offered.place, "it was changed while it was taken; try again")
-
-
-def _refuse(place: str, reason: str) -> NoReturn:
-    raise InvalidRequest(what=f"file {printable(place)}", reason=reason)
-
-
-def _flush(passed: int) -> None:
-    """Bring the names of a directory that is only passed through to stable storage."""
-    with tree.opened(".", passed) as directory:
-        os.fsync(directory)
-
-
-# -- Back ------------------------------------------------------------------------
-
-
-def _give_back(root: Root, generation: int) -> tuple[str, ...]:
-    """Put back what is named in an arrival's note; the places of those that are still here."""
-    try:
-        record = _read(generation)
-        if record is None:
-            return ()
-        name, origins = record
-        with tree.opened(name, generation) as content:
-            left = [one.place for one in origins if not _returned(root, content, one)]
-        if not left:
-            os.unlink(NAME, dir_fd=generation)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.error("what was adopted could not be given back, and stays in incoming/: %s", error)
-        return ("all of it",)
-    return tuple(left)
-
-
-def _read(generation: int) -> tuple[str, list[_Origin]] | None:
-    """What was noted, None when nothing was, so nothing has moved."""
-    descriptor = tree.open_regular(generation, NAME)
-    if descriptor is None:
-        return None
-    try:
-        data = tree.read_whole(descriptor, os.fstat(descriptor).st_size)
-    finally:
-        os.close(descriptor)
-    fields: Any = json.loads(data)
-    return fields["directory"], [_Origin(**one) for one in fields["files"]]
-
-
-def _returned(root: Root, content: int, origin: _Origin) -> bool:
-    """Put one back; False when that cannot be, which is said."""
-    parent, _, last = origin.path.rpartition("/")
-    try:
-        with tree.opened_below(content, parent) as directory:
-            status = os.stat(last, dir_fd=directory, follow_symlinks=False)
-            # A publication may have come as far as to make it read-only.
-            os.fchmod(directory, 0o700)
-            if status.st_ino == origin.inode:
-                _give(last, directory, origin)
-            with _home(root, origin.place) as (home, name):
-                if os.fstat(home).st_uid != origin.home_uid:
-                    _refuse(origin.place, "its directory is another's now")
-                _put_at(last, directory, name, home)
-                _flush(home)
-    except FileNotFoundError:
-        # It never came here, or is back by an earlier attempt.
-        return True
-    except (OSError, WeightdError) as error:
-        log.error("%s could not be given back and stays in incoming/: %s", origin.place, error)
-        return False
-    root.reach("adopt.given-back")
-    return True
-
-
-def _give(name: str, directory: int, origin: _Origin) -> None:
-    """Let a file have the owner and the mode that it had."""
-    descriptor = os.open(name, tree.READ_FLAGS, dir_fd=directory)
-    try:
-        if os.fstat(descriptor).st_uid != origin.uid:
-            os.fchown(descriptor, origin.uid, origin.gid)
-        os.fchmod(descriptor, origin.mode)
-    finally:
-        os.close(descriptor)
-
-
-def _put_at(last: str, directory: int, name: str, home: int) -> None:
-    """Rename, but never over what somebody else put there."""
-    try:
-        os.link(last, name, src_dir_fd=directory, dst_dir_fd=home, follow_symlinks=False)
-    except FileExistsError:
-        ours = os.stat(last, dir_fd=directory, follow_symlinks=False)
-        # Killed between the two names, it has both.
-        if not os.path.samestat(ours, os.stat(name, dir_fd=home, follow_symlinks=False)):
-            raise
-    os.unlink(last, dir_fd=directory)
+        refuse(source.offered.place, "it was changed while it was taken; try again")

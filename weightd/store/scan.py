@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from weightd.model import Blob, GenerationId, Key, Manifest
-from weightd.store import adoption, arrival, layout, manifest_file, progress, tree
+from weightd.store import arrival, layout, manifest_file, progress, restitution, tree
 from weightd.store.arrival import Parked
 from weightd.store.faults import printable, reading
 from weightd.store.layout import Doomed
@@ -153,7 +153,7 @@ def _scan_incoming(root: Root, report: ScanReport) -> None:
 def _returned(root: Root, name: str) -> bool:
     """Give back what was being adopted when the daemon ended; whether nothing of it is left."""
     try:
-        return adoption.recover(root, name)
+        return restitution.recover(root, name)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
