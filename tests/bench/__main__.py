@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.bench import busy, fetch, hit, ingest, pin, startup
+from tests.bench import busy, fetch, hands, hit, ingest, pin, startup
 from tests.bench.client import Unexpected
 from tests.bench.figures import Row, table
 from tests.bench.machine import facts
@@ -27,6 +27,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "pin": pin.measure,
     "startup": startup.measure,
     "put": ingest.measure,
+    "hands": hands.measure,
     "fetch": fetch.measure,
 }
 
@@ -41,6 +42,7 @@ _COUNTS: Final = {
 }
 _BYTES: Final = {
     "put": "file that is put",
+    "hands": "directory that is uploaded, put and adopted",
     "stream": "file that streams in beside hits",
     "unlink": "file that is unlinked beside hits",
     "fetch": "one file that is fetched",

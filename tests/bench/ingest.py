@@ -56,7 +56,7 @@ def measure(bench: Bench) -> list[Row]:
 def _put(door: Path, root: Path, source: Path) -> float:
     os.sync()
     target = f"http://localhost/v1/models/{_KEY}"
-    seconds = _run("curl", "-sSf", "--unix-socket", door, "-T", source, "-o", os.devnull, target)
+    seconds = run("curl", "-sSf", "--unix-socket", door, "-T", source, "-o", os.devnull, target)
     call(door, "DELETE", f"/v1/models/{_KEY}")
     while os.listdir(root / "doomed"):
         time.sleep(_SETTLE)
@@ -66,13 +66,14 @@ def _put(door: Path, root: Path, source: Path) -> float:
 def _copy(source: Path, copy: Path) -> float:
     os.sync()
     seconds = sum(
-        _run(*command) for command in (("cp", source, copy), ("sha256sum", copy), ("sync", copy))
+        run(*command) for command in (("cp", source, copy), ("sha256sum", copy), ("sync", copy))
     )
     copy.unlink()
     return seconds
 
 
-def _run(*command: str | Path) -> float:
+def run(*command: str | Path) -> float:
+    """The seconds that a command takes, which must succeed."""
     begun = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begun

@@ -11,7 +11,7 @@ GIB: Final = 1 << 30
 _SPARE: Final = 2 * GIB
 """Bytes of the disk that a run leaves to others."""
 
-_FILES: Final = ("put", "stream", "unlink", "fetch", "shard", "far")
+_FILES: Final = ("put", "hands", "stream", "unlink", "fetch", "shard", "far")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Sizes:
     models: int
     files: int
     put: int
+    hands: int
     stream: int
     unlink: int
     fetch: int
@@ -38,7 +39,7 @@ class Sizes:
         """The most bytes on disk at one time, in whichever scenario needs most."""
         # On two servers, and brought here, which takes twice its size for a moment.
         fetched = 2 * (self.fetch + self.shards * self.shard + self.far) + 2 * self.fetch
-        return max(self.stream + self.unlink, 3 * self.put, fetched)
+        return max(self.stream + self.unlink, 3 * self.put, 3 * self.hands, fetched)
 
     def within(self, free: int) -> Sizes:
         """The same, with large files shrunk alike until they fit ``free`` bytes of disk."""
@@ -61,6 +62,7 @@ FULL: Final = Sizes(
     models=10_000,
     files=2,
     put=GIB,
+    hands=2 * GIB,
     stream=2 * GIB,
     unlink=8 * GIB,
     fetch=2 * GIB,
@@ -77,6 +79,7 @@ QUICK: Final = Sizes(
     models=1000,
     files=2,
     put=128 * MIB,
+    hands=256 * MIB,
     stream=256 * MIB,
     unlink=512 * MIB,
     fetch=256 * MIB,

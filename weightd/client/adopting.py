@@ -35,7 +35,7 @@ def adopt_document(
     """The same as the daemon tells it."""
     offering: Offering = yield Do(offered)
     try:
-        told = yield from asking.document(calls.adopt(key, offering, wait))
+        told = yield from _asked(asking, key, offering, wait)
     except Unreachable as gone:
         if (yield Do(lambda: _moved(offering))):
             raise LeftMidway(gone.socket, gone.error, gone.looked) from gone
@@ -47,6 +47,18 @@ def adopt_document(
             raise
     yield Do(lambda: _tidied(offering))
     return told
+
+
+def _asked(asking: Asking, key: str, offering: Offering, wait: float) -> Flow[Any]:
+    request = calls.adopt(key, offering, wait)
+    try:
+        return (yield from asking.document(request))
+    except Unreachable:
+        if asking.met or not (yield Do(lambda: _moved(offering))):
+            raise
+        # It was there, and went away over this: as for one that has answered, wait for it.
+        asking.met = True
+        return (yield from asking.document(request))
 
 
 def _moved(offering: Offering) -> bool:

@@ -272,23 +272,29 @@ def _sealed(
 
     with ThreadPoolExecutor(HASHERS, thread_name_prefix="weightd-hash") as hashers:
         digests = list(hashers.map(digest, files))
+    for file, actual in zip(files, digests, strict=True):
+        _settle(root, top, file, actual)
+    # Not one by one: the first flush of a journal takes the modes of all with it.
     sealed = [
-        _seal(root, top, file, actual, before[file.path])
+        _seal(top, file, actual, before[file.path])
         for file, actual in zip(files, digests, strict=True)
     ]
     root.reach("ingest.sealed")
     return sealed
 
 
-def _seal(
-    root: Root, top: int, file: Announced, actual: Digest, before: Stamp
-) -> tuple[FileEntry, Stamp]:
+def _settle(root: Root, top: int, file: Announced, actual: Digest) -> None:
+    """Give a file that is what was announced the mode and the group of a model's."""
     if file.sha256 not in (None, actual):
         raise DigestMismatch(expected=file.sha256 or "", actual=actual, file=file.path)
     with _file(top, file.path) as descriptor:
         if root.group is not None:
             os.fchown(descriptor, -1, root.group)
         os.fchmod(descriptor, root.file_mode)
+
+
+def _seal(top: int, file: Announced, actual: Digest, before: Stamp) -> tuple[FileEntry, Stamp]:
+    with _file(top, file.path) as descriptor:
         os.fsync(descriptor)
         stamp = Stamp.of(os.fstat(descriptor))
     if stamp != before:
