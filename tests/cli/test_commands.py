@@ -109,6 +109,15 @@ def test_put_says_what_is_wrong_with_what_it_is_given(shell: Shell, tmp_path: Pa
     assert "already here with digest" in ran.stderr
 
 
+def test_warm_says_how_much_is_in_memory(daemon: Daemon, shell: Shell) -> None:
+    put(daemon.client, "tests/warm", 10_000)
+    said = shell.out("warm", "tests/warm")
+    assert said == "tests/warm: 10 kB of 10 kB are in memory\n"
+    (told,) = json.loads(shell.out("warm", "--json", "tests/warm"))["warmed"]
+    assert told == {"key": "tests/warm", "bytes": 10_000, "cached": 10_000}
+    assert shell("warm", "tests/not-here").returncode == Exit.NOT_RESIDENT
+
+
 def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:

@@ -48,6 +48,7 @@ from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.uploads import Owner, Uploads
 from weightd.cache.verifying import Verifications
+from weightd.cache.warming import Warmings
 from weightd.cache.workers import Workers
 from weightd.errors import (
     Draining,
@@ -113,6 +114,7 @@ class WeightCache:
         )
         self.uploads = Uploads(self._context, self._admission, self._evictions, self._publications)
         self.verifications = Verifications(self._context, self._checks)
+        self.warmings = Warmings(self._context, self._lookups)
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -241,6 +243,7 @@ class WeightCache:
             self._context.state = "draining"
             self._context.events.end("draining")
             self.verifications.stop()
+            self.warmings.stop()
             if self._upkeep is not None:
                 self._fetching.park()
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Status,
         Verdict,
         Verification,
+        Warmed,
     )
     from weightd.model import Key
 
@@ -110,6 +111,12 @@ class AsyncClient:
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
         flow = put(self.asking, self.mount, str(key), source, terms)
         return await self.run(flow, progress)
+
+    async def warm(self, key: Key | str) -> Warmed:
+        """As `Client.warm`."""
+        from weightd.client.records import Warmed
+
+        return await self.run(flows.one(self.asking, Warmed, calls.warm(str(key))))
 
     async def delete(self, key: Key | str) -> None:
         """As `Client.delete`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Status,
         Verdict,
         Verification,
+        Warmed,
     )
     from weightd.model import Key
 
@@ -129,6 +130,15 @@ class Client:
         terms = calls.PutTerms(False, file, sha256, create_only, unless, wait)
         flow = put(self.asking, self.mount, str(key), source, terms)
         return self.run(flow, progress)
+
+    def warm(self, key: Key | str) -> Warmed:
+        """Read a model into the page cache, for whoever is about to map it.
+
+        Raises NotResident.
+        """
+        from weightd.client.records import Warmed
+
+        return self.run(flows.one(self.asking, Warmed, calls.warm(str(key))))
 
     def delete(self, key: Key | str) -> None:
         """Evict a model now.  Raises NotResident, Pinned and InUse."""
