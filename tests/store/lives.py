@@ -5,9 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.system.nursery import nursery
 from weightd.failpoints import VARIABLE
+
+UPLOADED: Final = frozenset(
+    {"ingest.opened", "ingest.taken-over", "ingest.copied", "ingest.sealed"}
+)
+"""What only an upload passes, at which a whole daemon dies (tests/system/test_failpoints.py)."""
 
 
 def live(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.lives import live
+from tests.store.lives import UPLOADED, live
 from tests.store.support import Claims, names_in, put, tree_of
 from weightd.failpoints import NAMES, from_environment
 from weightd.model import Pin
@@ -24,6 +24,7 @@ from weightd.store import PinDatabase, ScanReport, Store
 FIRST = {"a/x": b"1" * 5000, "y": b"old"}
 SECOND = {"a/x": b"2" * 5000, "y": b"new"}
 ELSEWHERE = {name for name in NAMES if name.startswith("part.")} | {
+    *UPLOADED,
     "ingest.noted",
     "ingest.linked",
     "ingest.parked",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.lives import live
+from tests.store.lives import UPLOADED, live
 from tests.store.support import Claims, Ledger, begun, du, manifest_of, names_in, put, tree_of
 from tests.system.tiers import THOROUGH
 from weightd.failpoints import NAMES, from_environment
@@ -28,7 +28,7 @@ CONTENTS = {"a/w": random.Random(1).randbytes(300_000), "x": b"y" * 9_000, "empt
 SHARED = {"s": b"shared" * 1000}
 
 PART_FAILPOINTS = {
-    name for name in NAMES if name.partition(".")[0] in ("ingest", "part", "publish")
+    name for name in NAMES - UPLOADED if name.partition(".")[0] in ("ingest", "part", "publish")
 }
 OCCURRENCES = {"part.written": (1, 4, 7), "part.forgotten": (1,), "ingest.file-written": (1, 3)}
 """The passes through a name that are worth dying at, where these are not the first two."""
