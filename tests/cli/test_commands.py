@@ -17,9 +17,8 @@ from tests.cli.conftest import CAPACITY
 from tests.polling import until
 from tests.system.daemon import Client, Daemon, running
 from weightd.cli.exits import Exit
+from weightd.cli.main import COMMANDS, main
 from weightd.units import format_bytes
-
-ASKING = ("get x", "ls", "top", "rm x")
 
 
 def put(client: Client, key: str, size: int = 3) -> str:
@@ -132,6 +131,7 @@ def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_p
     ran = shell("put", "put/large", large)
     assert ran.returncode == Exit.BLOCKED
     assert "Held by replica:1 (put/kept)" in ran.stderr
+    assert "(--wait DURATION does)" in ran.stderr
     shell.out("unpin", "put/kept", "--holder", "replica:1")
     shell.out("rm", "put/kept")
 
@@ -298,41 +298,72 @@ def test_the_replicas_socket_will_do_for_what_is_theirs(daemon: Daemon) -> None:
 # -- Every command --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ASKING)
-def test_without_a_daemon_it_says_what_to_do(tmp_path: Path, command: str) -> None:
-    ran = Shell()(*command.split(), "--socket", tmp_path / "no.sock")
-    assert (ran.returncode, ran.stdout) == (Exit.UNREACHABLE, "")
-    assert ran.stderr == (
-        f"weightd: No daemon answers at {tmp_path}/no.sock (No such file or directory). Start it "
-        "(weightd serve, or systemctl start weightd), or say where its socket is (--socket or "
-        "WEIGHTD_SOCKET).\n"
-    )
+def every_command(place: Path) -> list[list[str]]:
+    """A line for each command that asks a daemon."""
+    (place / "file").write_text("x")
+    told = {
+        "run": "run m -- cat {path}",
+        "get": "get m",
+        "put": f"put m {place}/file",
+        "fetch": "fetch m https://weights.invalid/m.json",
+        "pin": "pin m",
+        "unpin": "unpin m",
+        "rm": "rm m",
+        "verify": "verify m",
+    }
+    here = [name for name in COMMANDS if name not in ("serve", "completion", "adopt")]
+    lines = [told.get(name, name).split() for name in here]
+    return [[line[0], "--socket", "SOCKET", *line[1:]] for line in lines]
+
+
+def test_without_a_daemon_every_command_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "no.sock")
+    for line in every_command(tmp_path):
+        code = main([place if one == "SOCKET" else one for one in line])
+        printed = capsys.readouterr()
+        assert (code, printed.out) == (Exit.UNREACHABLE, ""), line
+        assert printed.err == (
+            f"weightd: No daemon answers at {place} (No such file or directory). Start it "
+            "(weightd serve, or systemctl start weightd), or say where its socket is (--socket "
+            "or WEIGHTD_SOCKET).\n"
+        ), line
 
 
 @pytest.mark.needs("root")
 def test_a_socket_that_may_not_be_opened_says_who_may() -> None:
     program = (
         "import importlib, os, pkgutil, sys\n"
-        "import grp, json, textwrap, weightd.client, weightd.cli\n"
+        "import difflib, encodings.ascii, grp, json, textwrap, weightd.client, weightd.cli\n"
         "for package in (weightd.client, weightd.cli):\n"
         "    for one in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
         "        importlib.import_module(one.name)\n"
         "from weightd.cli.main import main\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "sys.exit(main(['status', '--socket', sys.argv[1]]))\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    print(main(line), file=sys.stderr)\n"
     )
     with TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         with running(Path(name, "cache"), capacity=CAPACITY) as daemon:
+            lines = [
+                [str(daemon.socket) if one == "SOCKET" else one for one in line]
+                for line in every_command(Path(name))
+            ]
             ran = subprocess.run(
-                [sys.executable, "-c", program, daemon.socket],
+                [sys.executable, "-c", program, json.dumps(lines)],
                 capture_output=True,
                 text=True,
                 check=False,
                 cwd=HERE,
             )
-    assert ran.returncode == Exit.UNREACHABLE, ran.stderr
-    assert f"This user may not open {daemon.socket} (Permission denied)" in ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    told = ran.stderr.splitlines()
+    assert told[1::2] == [str(int(Exit.UNREACHABLE))] * len(lines), told
+    for line in told[::2]:
+        assert f"This user may not open {daemon.socket} (Permission denied)" in line
+        assert "--replica-socket" in line
 
 
 @pytest.mark.parametrize("command", ["ls", "status", "ls --json"])
