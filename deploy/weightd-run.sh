@@ -11,7 +11,13 @@
 # to wait for room and for the download (3600).
 set -eu
 
-fail() { code=$1; shift; echo "weightd-run.sh: $*" >&2; exit "$code"; }
+pinned=
+fail() {
+    code=$1; shift
+    echo "weightd-run.sh: $*" >&2
+    [ -z "$pinned" ] || curl -s --unix-socket "$socket" -X DELETE "$pinned"
+    exit "$code"
+}
 usage() { fail 2 "$1; usage: weightd-run.sh KEY [--from SOURCE] -- COMMAND [ARGUMENT ...]"; }
 
 key=${1:-} source=
@@ -37,16 +43,21 @@ holder=${POD_UID:-${boot%%-*}}:$namespace.$$.$(cut -d' ' -f22 "/proc/$$/stat")
 # Say what the daemon answers; what it refuses ends this with the code of the refusal.
 call() {
     status=0
-    answer=$(curl -sS --fail-with-body --unix-socket "$socket" "$@") || status=$?
+    answer=$(curl -s --fail-with-body --unix-socket "$socket" "$@") || status=$?
     [ $status -ne 0 ] || return 0
-    [ $status -eq 22 ] || fail 6 "no daemon answers at $socket"
+    if [ $status -ne 22 ]; then
+        [ ! -e "$socket" ] || [ -w "$socket" ] || fail 6 "this user may not open $socket; \
+name the daemon's --replica-socket in WEIGHTD_SOCKET"
+        fail 6 "no daemon answers at $socket; start it, or name its socket in WEIGHTD_SOCKET"
+    fi
     case $answer in
     *'"code":"not-resident"'*) code=3 ;;
     *'"code":"too-large"'*) code=4 ;;
     *'"code":"blocked"'*) code=5 ;;
     *) code=1 ;;
     esac
-    fail $code "$answer"
+    answer=${answer#*'"detail":"'}
+    fail $code "${answer%%'","'*}"
 }
 
 pin=http://localhost/v1/pins/$holder/$key?ttl=120
@@ -58,9 +69,12 @@ if [ -n "$source" ]; then
 else
     call -H 'Accept: text/plain' -X PUT "$pin"
 fi
-path=$answer
+path=$answer pinned=${pin%%\?*}
 
-exec 9<"$path" || fail 1 "$path cannot be opened; mount the daemon's root at the same place"
+# A shell ends at once where exec cannot open.
+[ -d "$path" ] && [ -r "$path" ] ||
+    fail 1 "$path cannot be opened; mount the daemon's root at the same place"
+exec 9<"$path"
 tries=0
 until flock -sn 9; do
     # weightd tries it for an instant now and then; nobody else locks it alone.
@@ -77,7 +91,7 @@ until case $answer in *'"held":true'*) true ;; *) false ;; esac; do
     sleep 1
     call -X PUT "$pin"
 done
-call -X DELETE "${pin%%\?*}"
+call -X DELETE "$pinned"
 
 for argument; do
     shift

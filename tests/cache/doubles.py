@@ -259,6 +259,9 @@ class HeldWorkers:
         # It asks the origin: what the disk does there fails inside of it.
         return self._inner.fetch(self._held(call, fails=False), *args, **kwargs)
 
+    def warm(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        return self._inner.warm(self._held(call, fills=False), *args, **kwargs)
+
     def verify(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.verify(self._held(call, fills=False), *args, **kwargs)
 

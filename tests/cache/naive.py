@@ -70,6 +70,16 @@ class Left:
         return self.own + self.shared * SHARED_BLOCKS
 
 
+@dataclass(eq=False)
+class Upload:
+    """A directory that somebody fills; ``written`` blocks of it are there."""
+
+    key: str
+    seed: int
+    blocks: int
+    written: int = 0
+
+
 def size_of(blobs: Iterable[Blob]) -> int:
     return sum(blob.blocks for blob in set(blobs))
 
@@ -88,6 +98,7 @@ class Naive:
         self.idle_first: list[str] = []
         self.left: list[Left] = []
         """The first to go before all others; one of a key at most."""
+        self.uploads: list[Upload] = []
         self._made = 0
         self._pinned_in_order: dict[tuple[str, str], list[Copy]] = {}
 
@@ -95,6 +106,15 @@ class Naive:
 
     @property
     def used(self) -> int:
+        return self._kept + sum(one.written for one in self.uploads)
+
+    @property
+    def promised(self) -> int:
+        """What is here, and what may still come."""
+        return self._kept + sum(one.blocks for one in self.uploads)
+
+    @property
+    def _kept(self) -> int:
         return size_of(used_by(self.copies)) + sum(one.blocks for one in self.left)
 
     def left_of(self, key: str) -> Left | None:
@@ -105,6 +125,20 @@ class Naive:
         if refusal is not None:
             return refusal
         return self._arrive(Copy(key, seed, Blob(blocks)))
+
+    def begin_upload(self, key: str, seed: int, blocks: int) -> str | None:
+        refusal = self._make_room(key, blocks)
+        if refusal is None:
+            self.uploads.append(Upload(key, seed, blocks))
+        return refusal
+
+    def commit_upload(self, upload: Upload) -> str:
+        if upload.written < upload.blocks:
+            return "invalid-request"
+        answer = self._arrive(Copy(upload.key, upload.seed, Blob(upload.blocks)))
+        if answer != "pinned":
+            self.uploads.remove(upload)
+        return answer
 
     def fetch(self, key: str, seed: int, blocks: int, linked: Copy | None) -> str:
         """``linked`` is where the shared file is, if it is anywhere."""
@@ -175,7 +209,7 @@ class Naive:
         if max(own, blocks) > self.capacity:
             return "too-large"
         while True:
-            short = max(0, blocks - own) - (self.capacity - self.used)
+            short = max(0, blocks - own) - (self.capacity - self.promised)
             if short <= 0:
                 return None
             idle = [self.current[name] for name in self.idle_first]
@@ -231,6 +265,9 @@ class Naive:
             return None
         if copy not in held:
             self._pinned_in_order.setdefault((holder, key), []).append(copy)
+        else:
+            # A renewal looks whether the model is held by now, and sees this.
+            copy.seen_open = copy.open
         copy.pins[holder] = Lease(ttl, None if ttl is None else now + ttl)
         self._touch(copy)
         return copy
@@ -292,6 +329,7 @@ class Naive:
     def restart(self, now: float) -> None:
         """What the kernel said is forgotten, and every lease gets its full time anew."""
         self.left.sort(key=lambda one: one.made)
+        self.uploads.clear()
         for copy in list(self.copies):
             copy.seen_open = False
             for holder, (ttl, _) in copy.pins.items():

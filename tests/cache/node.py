@@ -39,6 +39,7 @@ STILL = Options(
     sweep_interval=3600.0,
     hurry_interval=3600.0,
     trim_interval=3600.0,
+    upload_interval=3600.0,
     unlink_retry=0.05,
     grant_timeout=PATIENCE,
     heartbeat=3600.0,
@@ -157,16 +158,22 @@ class Node:
             assert await changed.wait(PATIENCE), "nothing changed any more"
 
     async def quiet(self) -> None:
-        """Wait until nothing arrives, leaves or waits to be unlinked."""
+        """Wait until nothing arrives but uploads, leaves or waits to be unlinked."""
         ledger = self.cache.audit()
         await self.only_loops()
 
         def still() -> bool:
             # What is left of a victim stands in the books until its directory is gone too.
-            return not (ledger._shelf.remains or ledger.usage().reserved or ledger.settling)
+            arriving = ledger.usage().reserved != self.promised
+            return not (ledger._shelf.remains or arriving or ledger.settling)
 
         await self.until(still)
         await self.workers._inner.disk(_nothing)
+
+    @property
+    def promised(self) -> int:
+        """The bytes promised to uploads, which go on when all is quiet."""
+        return sum(one.reservation.bytes for one in self.cache.uploads._uploads.values())
 
     async def only_loops(self) -> None:
         """Wait until the cache runs no task but those that go on for as long as it does."""
@@ -175,17 +182,20 @@ class Node:
             await asyncio.wait(others)
 
     async def agree(self) -> None:
-        """Books and disk say the same once all is quiet, and nothing lies about."""
+        """Books and disk say the same once all is quiet, and nothing lies about.
+
+        What was uploaded was looked at since.
+        """
         await self.quiet()
         audit(self.cache.audit())
-        usage = self.usage
-        assert usage.reserved == 0
-        assert usage.arrivals == 0
+        usage, uploads = self.usage, [one.id for one in self.cache.uploads.views()]
+        assert usage.reserved == self.promised
+        assert usage.arrivals == len(uploads)
         partials = [one.stored.id for one in self.cache._context.partials]
-        assert sorted(os.listdir(self.root / "incoming")) == sorted(partials)
+        assert sorted(os.listdir(self.root / "incoming")) == sorted(partials + uploads)
         assert os.listdir(self.root / "doomed") == []
         held, files = occupied(self.root)
-        booked = usage.resident + usage.retired + usage.parked
+        booked = usage.resident + usage.retired + usage.parked + usage.written
         # The tree of a file's extents may take blocks beside those of its bytes.
         assert booked <= held <= booked + files * BLOCK, (booked, held)
 

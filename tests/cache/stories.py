@@ -124,6 +124,10 @@ async def look_around(node: Node) -> object:
     return await node.cache.snapshot()
 
 
+async def warm(node: Node) -> object:
+    return await node.cache.warmings.warm(KEY)
+
+
 async def verify(node: Node) -> object:
     """The last line, which says what was found."""
     async with aclosing(await node.cache.verifications.begin(KEY)) as lines:
@@ -160,6 +164,7 @@ STORIES: dict[str, tuple[Setting, Story]] = {
     "forget an upload": (nothing, upload_stories.forget),
     "admission": (a_full_node, admission),
     "look around": (a_model, look_around),
+    "warm": (a_model, warm),
     "verify": (a_model, verify),
     "verify what is damaged": (a_model_with_another_byte, verify),
     "verify what is damaged and pinned": (a_pinned_model_with_another_byte, verify),

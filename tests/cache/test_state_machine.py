@@ -23,9 +23,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.api.origin import http_origin
+from tests.cache import upload_stories
+from tests.cache.contents import (
+    FETCHED,
+    blocks_of,
+    body_of,
+    digest_of,
+    files_of,
+    name_of,
+    own_blocks,
+)
 from tests.cache.doubles import bytes_of
 from tests.cache.fetch_stories import leave_part_of, source_of
-from tests.cache.naive import SHARED, SHARED_BLOCKS, Copy, Naive
+from tests.cache.naive import SHARED, SHARED_BLOCKS, Blob, Copy, Naive, Upload
 from tests.cache.node import BLOCK, Node, soon
 from tests.tiers import THOROUGH
 from weightd.cache import FetchTerms
@@ -33,7 +43,7 @@ from weightd.cache.fetching.partials import Partial
 from weightd.cache.fetching.terms import FetchView
 from weightd.errors import WeightdError
 from weightd.ledger import Generation, Standing
-from weightd.model import FileEntry, Key, content_digest
+from weightd.model import Key
 
 T = TypeVar("T")
 
@@ -42,36 +52,6 @@ CAPACITY = 12
 keys = st.sampled_from(["a", "b", "org/c"])
 holders = st.sampled_from(["one", "two"])
 seeds = st.integers(0, 2)
-
-
-def blocks_of(key: str, seed: int) -> int:
-    """Each content has one size: some pairs fit, some do not, one never does."""
-    return {"a": (2, 5, 3), "b": (4, 4, 7), "org/c": (1, 6, 13)}[key][seed]
-
-
-OWN = "own"
-
-FETCHED = 100
-"""What is fetched has other seeds than what is put."""
-
-
-def body_of(key: str, seed: int) -> bytes:
-    """The file that no other copy has.  One byte less is as many blocks."""
-    if seed < FETCHED:
-        return bytes_of(f"{key} {seed}", blocks_of(key, seed) * BLOCK - 1)
-    blocks = {"a": (1, 3, 2), "b": (2, 2, 5), "org/c": (1, 4, 11)}[key][seed - FETCHED]
-    return bytes_of(f"fetched {key} {seed}", blocks * BLOCK - 1)
-
-
-def files_of(key: str, seed: int) -> dict[str, bytes]:
-    """What is fetched."""
-    shared = bytes_of(SHARED, SHARED_BLOCKS * BLOCK)
-    return {OWN: body_of(key, seed), SHARED: shared}
-
-
-def name_of(copy: Copy) -> str:
-    """Where the file stands that no other copy has."""
-    return OWN if copy.seed >= FETCHED else copy.key.rpartition("/")[2]
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -84,6 +64,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.node = Node(Path(self.directory) / "cache", CAPACITY * BLOCK)
         self.naive = Naive(CAPACITY)
         self.descriptors: dict[Copy, int] = {}
+        self.uploads: list[tuple[Upload, str, Path]] = []
         self.serving = ExitStack()
         self.node.origin = self.serving.enter_context(http_origin())
         self.do(self.node.open())
@@ -109,7 +90,7 @@ class CacheMachine(RuleBasedStateMachine):
     # -- Rules -----------------------------------------------------------------
 
     @initialize()
-    def fill(self) -> None:
+    def begin(self) -> None:
         for key in ("a", "b", "org/c"):
             self.put(key, 0)
 
@@ -151,7 +132,7 @@ class CacheMachine(RuleBasedStateMachine):
         seed += FETCHED
         linked = self.holder_of_shared()
         answer = self.answer(self.fetched(key, seed, holder))
-        expected = self.naive.fetch(key, seed, self.own_blocks(key, seed), linked)
+        expected = self.naive.fetch(key, seed, own_blocks(key, seed), linked)
         if isinstance(answer, str):
             assert answer == expected
             return
@@ -181,7 +162,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.passes(1.0)
         seed += FETCHED
         linked = self.holder_of_shared()
-        blocks = self.own_blocks(key, seed)
+        blocks = own_blocks(key, seed)
         answer = self.answer(self.cancelled(key, seed))
         if answer == "fetch-cancelled":
             assert self.naive.begin(key, seed, blocks, linked) is None
@@ -209,7 +190,7 @@ class CacheMachine(RuleBasedStateMachine):
     def leave_half(self, key: str, seed: int) -> None:
         """What an earlier run would have left: the shared file of a model that is not here."""
         naive = self.naive
-        if naive.left_of(key) is None and naive.used + SHARED_BLOCKS <= CAPACITY:
+        if naive.left_of(key) is None and naive.promised + SHARED_BLOCKS <= CAPACITY:
             self.do(self.left_half(key, seed + FETCHED))
             naive.leave(key, 0, shared=True)
 
@@ -230,20 +211,57 @@ class CacheMachine(RuleBasedStateMachine):
         assert (found is None) == (not with_it)
         if found is None:
             return None
-        return next(one for one in with_it if self.digest_of(one) == found[0].digest)
+        return next(one for one in with_it if digest_of(one) == found[0].digest)
 
-    @staticmethod
-    def digest_of(copy: Copy) -> str:
-        return content_digest(
-            [
-                FileEntry(path, len(body), hashlib.sha256(body).hexdigest())
-                for path, body in files_of(copy.key, copy.seed).items()
-            ]
-        )
+    @rule(key=keys, seed=seeds)
+    def begin_upload(self, key: str, seed: int) -> None:
+        if len(self.uploads) == 2:
+            return
+        self.passes(1.0)
+        files = {name_of(Copy(key, seed, Blob(0))): body_of(key, seed)}
+        answer = self.answer(upload_stories.begin(self.node, Key.parse(key), files))
+        expected = self.naive.begin_upload(key, seed, blocks_of(key, seed))
+        assert (answer if isinstance(answer, str) else None) == expected
+        if not isinstance(answer, str):
+            self.uploads.append((self.naive.uploads[-1], answer.id, answer.path))
 
-    @staticmethod
-    def own_blocks(key: str, seed: int) -> int:
-        return (len(body_of(key, seed)) + 1) // BLOCK
+    @rule(number=st.integers(0, 1), share=st.sampled_from([1, 1, 2]))
+    def fill(self, number: int, share: int) -> None:
+        """All of it, or half."""
+        for upload, _, path in self.uploads[number : number + 1]:
+            upload.written = max(1, upload.blocks // share)
+            body = body_of(upload.key, upload.seed)[: upload.written * BLOCK]
+            place = path / name_of(Copy(upload.key, upload.seed, Blob(0)))
+            place.unlink(missing_ok=True)
+            place.write_bytes(body)
+            self.do(self.node.cache.uploads.tidy())
+
+    @rule(number=st.integers(0, 1))
+    def commit(self, number: int) -> None:
+        for one in self.uploads[number : number + 1]:
+            upload, id, _ = one
+            self.passes(1.0)
+            answer = self.answer(self.node.cache.uploads.commit(id))
+            expected = self.naive.commit_upload(upload)
+            if isinstance(answer, str):
+                assert answer == expected
+            else:
+                assert ("created" if answer.created else "same") == expected
+                self.uploads.remove(one)
+
+    @rule(number=st.integers(0, 1), forgotten=st.booleans())
+    def end_upload(self, number: int, forgotten: bool) -> None:
+        """One is given up, or all are forgotten."""
+        if forgotten:
+            self.passes(self.node.options.upload_ttl + 1.0)
+            self.do(self.node.cache.uploads.tidy())
+        going = self.uploads[:] if forgotten else self.uploads[number : number + 1]
+        for one in going:
+            upload, id, _ = one
+            answer = self.answer(self.node.cache.uploads.cancel(id))
+            assert answer == ("unknown-upload" if forgotten else None)
+            self.naive.uploads.remove(upload)
+            self.uploads.remove(one)
 
     @rule(holder=holders, key=keys, ttl=st.sampled_from([None, 20.0, 50.0]))
     def pin(self, holder: str, key: str, ttl: float | None) -> None:
@@ -317,6 +335,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.do(self.restarted())
+        self.uploads.clear()
         # What is damaged is found so anew, by the first pass over all.
         self.naive.restart(self.node.clock.now())
 

@@ -7,19 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.api.origin import http_origin
-from tests.cli.commands import HERE, Shell
+from tests.cli.commands import Shell
 from tests.cli.conftest import CAPACITY
 from tests.polling import until
 from tests.system.daemon import Client, Daemon, running
 from weightd.cli.exits import Exit
 from weightd.units import format_bytes
-
-ASKING = ("get x", "ls", "top", "rm x")
 
 
 def put(client: Client, key: str, size: int = 3) -> str:
@@ -109,6 +106,15 @@ def test_put_says_what_is_wrong_with_what_it_is_given(shell: Shell, tmp_path: Pa
     assert "already here with digest" in ran.stderr
 
 
+def test_warm_says_how_much_is_in_memory(daemon: Daemon, shell: Shell) -> None:
+    put(daemon.client, "tests/warm", 10_000)
+    said = shell.out("warm", "tests/warm")
+    assert said == "tests/warm: 10 kB of 10 kB are in memory\n"
+    (told,) = json.loads(shell.out("warm", "--json", "tests/warm"))["warmed"]
+    assert told == {"key": "tests/warm", "bytes": 10_000, "cached": 10_000}
+    assert shell("warm", "tests/not-here").returncode == Exit.NOT_RESIDENT
+
+
 def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:
@@ -123,6 +129,7 @@ def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_p
     ran = shell("put", "put/large", large)
     assert ran.returncode == Exit.BLOCKED
     assert "Held by replica:1 (put/kept)" in ran.stderr
+    assert "(--wait DURATION does)" in ran.stderr
     shell.out("unpin", "put/kept", "--holder", "replica:1")
     shell.out("rm", "put/kept")
 
@@ -284,86 +291,3 @@ def test_the_replicas_socket_will_do_for_what_is_theirs(daemon: Daemon) -> None:
     ran = replica("rm", "replica/one")
     assert ran.returncode == Exit.ERROR
     assert str(daemon.socket) in ran.stderr
-
-
-# -- Every command --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", ASKING)
-def test_without_a_daemon_it_says_what_to_do(tmp_path: Path, command: str) -> None:
-    ran = Shell()(*command.split(), "--socket", tmp_path / "no.sock")
-    assert (ran.returncode, ran.stdout) == (Exit.UNREACHABLE, "")
-    assert ran.stderr == (
-        f"weightd: No daemon answers at {tmp_path}/no.sock (No such file or directory). Start it "
-        "(weightd serve, or systemctl start weightd), or say where its socket is (--socket or "
-        "WEIGHTD_SOCKET).\n"
-    )
-
-
-@pytest.mark.needs("root")
-def test_a_socket_that_may_not_be_opened_says_who_may() -> None:
-    program = (
-        "import importlib, os, pkgutil, sys\n"
-        "import grp, json, textwrap, weightd.client, weightd.cli\n"
-        "for package in (weightd.client, weightd.cli):\n"
-        "    for one in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
-        "        importlib.import_module(one.name)\n"
-        "from weightd.cli.main import main\n"
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "sys.exit(main(['status', '--socket', sys.argv[1]]))\n"
-    )
-    with TemporaryDirectory() as name:
-        os.chmod(name, 0o755)
-        with running(Path(name, "cache"), capacity=CAPACITY) as daemon:
-            ran = subprocess.run(
-                [sys.executable, "-c", program, daemon.socket],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=HERE,
-            )
-    assert ran.returncode == Exit.UNREACHABLE, ran.stderr
-    assert f"This user may not open {daemon.socket} (Permission denied)" in ran.stderr
-
-
-@pytest.mark.parametrize("command", ["ls", "status", "ls --json"])
-def test_a_pipe_that_is_closed_early_is_no_error(
-    daemon: Daemon, shell: Shell, command: str
-) -> None:
-    put(daemon.client, "pipe/one")
-    read, written = os.pipe()
-    os.close(read)
-    ran = subprocess.run(
-        shell.argv(*command.split()),
-        stdin=subprocess.DEVNULL,
-        stdout=written,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        env=shell.environment,
-    )
-    os.close(written)
-    assert (ran.returncode, ran.stderr) == (Exit.OK, "")
-
-
-def test_what_cannot_be_written_is_an_error(daemon: Daemon, shell: Shell) -> None:
-    put(daemon.client, "pipe/two")
-    with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            shell.argv("ls"),
-            stdin=subprocess.DEVNULL,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            env=shell.environment,
-        )
-    assert ran.returncode == Exit.ERROR
-    assert ran.stderr == "weightd: the output cannot be written: No space left on device\n"
-
-
-def test_a_terminal_of_ascii_is_enough(daemon: Daemon) -> None:
-    put(daemon.client, "ascii/one")
-    shell = Shell(daemon.socket, {"PYTHONIOENCODING": "ascii"})
-    for command in ("ls", "status", "top", "pins"):
-        assert shell.out(command).isascii()

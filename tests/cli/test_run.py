@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -82,6 +83,30 @@ def test_the_environment_is_told_too(daemon: Daemon, shell: Shell) -> None:
     # A script may read it where nobody sees that from here.
     assert shell("run", "environment/base", "--", "true").returncode == Exit.USAGE
     assert shell("run", "environment/base", "--by-environment", "--", "true").returncode == 0
+
+
+def test_a_hold_is_none_of_the_commands_own_streams(
+    daemon: Daemon, shell: Shell, tmp_path: Path
+) -> None:
+    path = put(daemon.client, "streams/closed")
+    told = tmp_path / "told"
+    program = (
+        "import os, sys\n"
+        "here = {n: os.path.realpath(f'/proc/self/fd/{n}') for n in map(int, os.listdir('/dev/fd'))"
+        " if os.path.exists(f'/proc/self/fd/{n}')}\n"
+        "open(sys.argv[2], 'w').write(repr(sorted(n for n in here if here[n] == sys.argv[1])))\n"
+    )
+    command = shlex.join(
+        shell.argv(
+            *("run", "streams/closed", "-q", "--", sys.executable, "-c", program, "{path}", told)
+        )
+    )
+    ran = subprocess.run(
+        ["sh", "-c", f"exec {command} <&- >&- 2>&-"], env=shell.environment, check=False
+    )
+    assert ran.returncode == 0
+    [number] = json.loads(told.read_text())
+    assert number > 2, path
 
 
 @pytest.mark.parametrize("code", [3, 255])
@@ -267,6 +292,35 @@ def test_a_key_that_is_none_is_said_with_its_part(shell: Shell) -> None:
     ran = shell("run", "a//b", "--", "cat", "{path}")
     assert ran.returncode == Exit.USAGE
     assert "argument KEY: 'a//b' is not a key: a segment is empty" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "command"),
+    [
+        ("WEIGHTD_HOLDER", "run m -- cat {path}"),
+        ("WEIGHTD_HOLDER", "pin m"),
+        ("WEIGHTD_HOLDER", "unpin m"),
+        ("POD_UID", "run m -- cat {path}"),
+    ],
+)
+def test_a_variable_that_is_no_holder_is_named(tmp_path: Path, variable: str, command: str) -> None:
+    ran = Shell(tmp_path / "no.sock", {variable: "a b"})(*command.split())
+    assert ran.returncode == Exit.USAGE
+    assert ran.stderr.startswith(f"weightd: {variable}: 'a b")
+
+
+def test_a_script_whose_interpreter_is_not_there_is_told_of_it(
+    daemon: Daemon, shell: Shell, tmp_path: Path
+) -> None:
+    put(daemon.client, "script/lost")
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    ran = shell("run", "script/lost", "-q", "--", script, "{path}")
+    assert ran.returncode == Exit.ERROR
+    assert ran.stderr == (
+        f"weightd: {script} cannot be run: the interpreter that it names is not there\n"
+    )
 
 
 def test_file_is_for_a_model_of_one_file(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:

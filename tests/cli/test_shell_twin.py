@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -66,7 +70,11 @@ def test_what_is_not_here_is_fetched(twin: Twin) -> None:
         (("m", "--", "no-such-command", "{path}"), Exit.USAGE, "no command no-such-command"),
         (("m", "--", "true"), Exit.USAGE, "{path} is nowhere"),
         (("twin/nothing", "--", "cat", "{path}"), Exit.NOT_RESIDENT, "Put it, or fetch it"),
-        (("m", "--from", "x://y", "--", "cat", "{path}"), Exit.ERROR, "invalid-request"),
+        (
+            ("m", "--from", "x://y", "--", "cat", "{path}"),
+            Exit.ERROR,
+            "source: there is no origin x://",
+        ),
     ],
 )
 def test_it_exits_as_weightd_does(
@@ -80,7 +88,50 @@ def test_it_exits_as_weightd_does(
 def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
     ran = Twin(tmp_path / "no.sock")("m", "--", "cat", "{path}")
     assert ran.returncode == Exit.UNREACHABLE
-    assert f"no daemon answers at {tmp_path}/no.sock" in ran.stderr
+    assert ran.stderr == (
+        f"weightd-run.sh: no daemon answers at {tmp_path}/no.sock; start it, or name its socket in "
+        "WEIGHTD_SOCKET\n"
+    )
+
+
+@pytest.mark.needs("root", "setpriv")
+def test_a_socket_that_may_not_be_opened_says_which_may() -> None:
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    with TemporaryDirectory() as name:
+        # The directories of pytest, and perhaps that of this clone, are not for others.
+        os.chmod(name, 0o755)
+        script = shutil.copy(SCRIPT, name)
+        with socket.socket(socket.AF_UNIX) as listening:
+            place = os.path.join(name, "weightd.sock")
+            listening.bind(place)
+            os.chmod(place, 0o600)
+            ran = subprocess.run(
+                [*nobody, "sh", script, "m", "--", "cat", "{path}"],
+                env={"PATH": os.environ["PATH"], "WEIGHTD_SOCKET": place},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+    assert ran.returncode == Exit.UNREACHABLE
+    assert f"this user may not open {place}; name the daemon's --replica-socket" in ran.stderr
+
+
+@pytest.mark.needs("root", "unshare")
+def test_a_directory_that_is_not_here_is_told_and_its_pin_let_go(
+    daemon: Daemon, twin: Twin
+) -> None:
+    put(daemon.client, "twin/elsewhere")
+    run = shlex.join(twin.argv("twin/elsewhere", "--", "cat", "{path}"))
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none {daemon.root} && exec {run}"],
+        env=twin.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
+    assert "mount the daemon's root at the same place" in ran.stderr
+    assert pins(daemon.client, "twin/elsewhere") == []
 
 
 @pytest.mark.parametrize("shell", [("bash", "--posix"), ("dash",), ("busybox", "sh")])

@@ -7,55 +7,24 @@ reached, or its test fails; those of an arrival in pieces in `test_part_crashes`
 
 from __future__ import annotations
 
-import signal
-import subprocess
+import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.store.support import Claims, names_in, tree_of
-from weightd.failpoints import NAMES, VARIABLE
-from weightd.store import PinDatabase, ScanReport, Store
-
-LIFE = """
-import os, sys
-from dataclasses import replace
-from pathlib import Path
-from tests.store.support import put
-from weightd.failpoints import from_environment
+from tests.store.lives import UPLOADED, live
+from tests.store.support import Claims, names_in, put, tree_of
+from weightd.failpoints import NAMES, from_environment
 from weightd.model import Pin
-from weightd.store import PinDatabase, Store
-
-def said(what):
-    print(what, flush=True)
-
-root = Path(sys.argv[1])
-reach = from_environment(os.environ)
-store = Store.open(root, reach=reach)
-first = put(store, 'm', {'a/x': b'1' * 5000, 'y': b'old'}, sequence=1)
-said('first published')
-pins = PinDatabase.open(store.state_path, reach)
-pins.put(Pin('h', first.id, 1.0), 'boot').result()
-said('pinned')
-second = put(store, 'm', {'a/x': b'2' * 5000, 'y': b'new'}, sequence=2)
-said('second published')
-store.mark_superseded(first.id)
-said('retired')
-store.restore(replace(first, sequence=3))
-said('unretired')
-pins.remove('h', first.id).result()
-said('unpinned')
-doomed = store.doom([first.id, second.id])
-said('doomed')
-for one in doomed:
-    assert store.unlink(one, lambda freed: None) == 0
-said('unlinked')
-"""
+from weightd.store import PinDatabase, ScanReport, Store
 
 FIRST = {"a/x": b"1" * 5000, "y": b"old"}
 SECOND = {"a/x": b"2" * 5000, "y": b"new"}
 ELSEWHERE = {name for name in NAMES if name.startswith("part.")} | {
+    *UPLOADED,
     "ingest.noted",
     "ingest.linked",
     "ingest.parked",
@@ -73,23 +42,39 @@ RENUMBERED = {3: 1}
 """What came again is the newest."""
 
 
-def live(root: Path, failpoint: str) -> list[str]:
-    """Run the life until it dies; what it had said by then."""
-    ran = subprocess.run(
-        [sys.executable, "-c", LIFE, str(root)],
-        env={VARIABLE: failpoint},
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
-    assert ran.returncode == -signal.SIGKILL, f"{failpoint} was not reached: {ran.stderr}"
-    return ran.stdout.splitlines()
+def say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def life(arguments: Sequence[str]) -> None:
+    """All that a model and its pins can go through; it says what was done."""
+    root, reach = Path(*arguments), from_environment(os.environ)
+    store = Store.open(root, reach=reach)
+    first = put(store, "m", FIRST, sequence=1)
+    say("first published")
+    pins = PinDatabase.open(store.state_path, reach)
+    pins.put(Pin("h", first.id, 1.0), "boot").result()
+    say("pinned")
+    second = put(store, "m", SECOND, sequence=2)
+    say("second published")
+    store.mark_superseded(first.id)
+    say("retired")
+    store.restore(replace(first, sequence=3))
+    say("unretired")
+    pins.remove("h", first.id).result()
+    say("unpinned")
+    doomed = store.doom([first.id, second.id])
+    say("doomed")
+    for one in doomed:
+        assert store.unlink(one, lambda freed: None) == 0
+    say("unlinked")
 
 
 @pytest.mark.parametrize(("name", "count"), DEATHS)
 def test_what_was_acknowledged_is_there_after_a_kill(root: Path, name: str, count: int) -> None:
-    said = live(root, f"{name}:{count}")
+    died, said = live(life, root, f"{name}:{count}")
+    assert died, f"{name}:{count} was not reached"
     with Store.open(root) as store:
         report = store.scan()
         assert not any((report.damaged, report.foreign))

@@ -6,18 +6,19 @@ process.  The child of each test makes the same model as the parent goes on to.
 
 from __future__ import annotations
 
+import os
 import random
-import signal
-import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.store.lives import UPLOADED, live
 from tests.store.support import Claims, Ledger, begun, du, manifest_of, names_in, put, tree_of
 from tests.system.tiers import THOROUGH
-from weightd.failpoints import NAMES, VARIABLE, Reach
+from weightd.failpoints import NAMES, from_environment
 from weightd.model import FileEntry, Key, Manifest
 from weightd.store import Ingest, Part, Store
 from weightd.store.spans import Spans
@@ -27,18 +28,10 @@ CONTENTS = {"a/w": random.Random(1).randbytes(300_000), "x": b"y" * 9_000, "empt
 SHARED = {"s": b"shared" * 1000}
 
 PART_FAILPOINTS = {
-    name for name in NAMES if name.partition(".")[0] in ("ingest", "part", "publish")
+    name for name in NAMES - UPLOADED if name.partition(".")[0] in ("ingest", "part", "publish")
 }
 OCCURRENCES = {"part.written": (1, 4, 7), "part.forgotten": (1,), "ingest.file-written": (1, 3)}
 """The passes through a name that are worth dying at, where these are not the first two."""
-
-LIFE = """
-import os, sys
-from pathlib import Path
-from tests.store.test_part_crashes import live
-from weightd.failpoints import from_environment
-live(Path(sys.argv[1]), from_environment(os.environ))
-"""
 
 
 def part_of(ingest: Ingest, path: str, ledger: Ledger) -> Part:
@@ -85,8 +78,9 @@ def complete(store: Store, ingest: Ingest, source: Manifest, ledger: Ledger) -> 
     return written
 
 
-def live(root: Path, reach: Reach) -> None:
+def life(arguments: Sequence[str]) -> None:
     """All that an arrival in pieces can go through; it says what was done."""
+    root, reach = Path(*arguments), from_environment(os.environ)
     ledger = Ledger()
     with Store.open(root) as store:
         source = put(store, "source", SHARED)
@@ -109,18 +103,8 @@ def live(root: Path, reach: Reach) -> None:
 
 def die(root: Path, failpoint: str) -> list[str] | None:
     """Live until the failpoint; what was said by then, None when it was not reached."""
-    ran = subprocess.run(
-        [sys.executable, "-c", LIFE, str(root)],
-        env={VARIABLE: failpoint},
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
-    if ran.returncode == 0:
-        return None
-    assert ran.returncode == -signal.SIGKILL, ran.stderr
-    return ran.stdout.splitlines()
+    died, said = live(life, root, failpoint)
+    return said if died else None
 
 
 @pytest.mark.parametrize("name", sorted(PART_FAILPOINTS))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tests.frozen import frozen
-from tests.system.nursery import HERE, Child, bare_environment, nursery
+from tests.system.nursery import HERE, WEIGHTD, Child, bare_environment, nursery
 from weightd.failpoints import VARIABLE
 
 READY_WITHIN: Final = 60.0
@@ -190,7 +190,7 @@ def spawn(
     process: Process
     with log.open("ab") as sink:
         if not prefix:
-            process = nursery().spawn(arguments, environ, sink.fileno())
+            process = nursery().spawn(WEIGHTD, arguments, environ, sink.fileno())
         else:
             process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "weightd", *arguments],

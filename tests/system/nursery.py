@@ -3,8 +3,8 @@
 A start of `weightd serve` is most of a second of processor time, nearly all of
 it imports, and the tests start hundreds.  The nursery imports the daemon once
 and forks a process for each that is wanted, which then has a command line,
-an environment, a directory and standard streams of its own, and is a child of
-the test's process like any other: `weightd serve` in all but the imports.
+an environment and standard streams of its own, and is a child of the test's
+process like any other: `weightd serve` in all but the imports.
 That those are enough is shown by every daemon that is started by a command
 (`tests.system.daemon.spawn` with a prefix, tests/daemon/test_start.py, tests/cli).
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import importlib
 import json
 import os
 import select
@@ -30,6 +31,10 @@ from typing import IO, Final
 import weightd
 
 HERE: Final = Path(weightd.__file__).parents[1]
+WEIGHTD: Final = "weightd.cli.main:main"
+IMPORTED: Final = ("weightd.cli.serve", "weightd.daemon")
+"""What the command imports once it knows that it is to be the daemon."""
+
 _MOST: Final = 1 << 16
 """Bytes of an order."""
 
@@ -90,9 +95,18 @@ class Nursery:
                 env=dict(environ),
             )
 
-    def spawn(self, arguments: Sequence[str], environ: Mapping[str, str], stderr: int) -> Child:
-        """Start ``weightd`` with arguments; its stdout is a pipe."""
-        order = json.dumps([list(arguments), dict(environ)]).encode()
+    def spawn(
+        self,
+        entry: str,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        stderr: int,
+    ) -> Child:
+        """Start a process that calls ``entry`` (module:function) with its arguments.
+
+        What the function answers is its exit status; its stdout is a pipe.
+        """
+        order = json.dumps([entry, list(arguments), dict(environ)]).encode()
         assert len(order) < _MOST
         ours, its = os.pipe()
         try:
@@ -135,23 +149,23 @@ def _inheriting_orphans() -> Iterator[None]:
 
 
 def main(line: socket.socket) -> int:
-    """Fork what is ordered until nobody is there to order; in each of those, be the command."""
-    import weightd.cli.main
-    import weightd.cli.serve
-    import weightd.daemon
-
+    """Fork what is ordered until nobody is there to order; in each of those, be that."""
+    for module in IMPORTED:
+        importlib.import_module(module)
     # What is here now is not written to by a collection in a child, so it stays shared.
     gc.freeze()
     while True:
         order, descriptors, _, _ = socket.recv_fds(line, _MOST, 2)
         if not order:
             return 0
+        entry, arguments, environ = json.loads(order)
+        module, _, function = entry.partition(":")
+        # Imported here, it is here for the next one, too.
+        be = getattr(importlib.import_module(module), function)
         if (pid := _fork_orphan()) == 0:
             line.close()
-            arguments, environ = json.loads(order)
             _put_on(descriptors, environ)
-            sys.argv[1:] = arguments
-            return weightd.cli.main.main()
+            return be(arguments)  # type: ignore[no-any-return]
         for descriptor in descriptors:
             os.close(descriptor)
         line.send(str(pid).encode())

@@ -62,6 +62,7 @@ class StormClient:
             (4, self._unpin),
             (2, self._delete),
             (4, self._content),
+            (2, self._verify),
             (2, self._ask_admission),
             (2, self._look_around),
             (1, self._events),
@@ -255,6 +256,19 @@ class StormClient:
         part = whole[first : last + 1] if answer.status == 206 else whole
         assert answer.body == part, (key, name, first, last, len(answer.body))
         return str(answer.status)
+
+    def _verify(self) -> str:
+        """Nothing is ever damaged here; what is read may go while it is."""
+        answer = self._admin.call("POST", f"/v1/verify/{self._key()}")
+        if answer.status != 200:
+            return _refused(answer, *_MISS, "too-many")
+        last = json.loads(answer.body.splitlines()[-1])
+        if last["outcome"] == "failed":
+            # It went while this one waited for its turn.
+            assert last["verification"]["problem"]["code"] in _MISS, last
+        else:
+            assert last["outcome"] in ("whole", "gone"), last
+        return str(last["outcome"])
 
     def _ask_admission(self) -> str:
         size = self._chance.choice((1_000, 500_000, 3_000_000, NEVER_FITS))

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weightd.api import adoptions, fetches, models, node, pins, uploads, verify
+from weightd.api import adoptions, fetches, models, node, pins, uploads, verify, warm
 from weightd.api.desk import Desk
 from weightd.api.edge import Fence, Timed, UnreadBodies
 from weightd.api.faults import UnknownRoute, WrongMethod
@@ -44,6 +44,7 @@ ROUTES: Final = (
     *uploads.ROUTES,
     *adoptions.ROUTES,
     *verify.ROUTES,
+    *warm.ROUTES,
     *node.ROUTES,
     Route(
         "GET",

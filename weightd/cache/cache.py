@@ -49,6 +49,7 @@ from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
 from weightd.cache.uploads import Owner, Uploads
 from weightd.cache.verifying import Verifications
+from weightd.cache.warming import Warmings
 from weightd.cache.workers import Workers
 from weightd.errors import (
     Draining,
@@ -125,6 +126,7 @@ class WeightCache:
             self._context, self._admission, self._evictions, self._publications
         )
         self.verifications = Verifications(self._context, self._checks)
+        self.warmings = Warmings(self._context, self._lookups)
         self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
@@ -253,6 +255,7 @@ class WeightCache:
             self._context.state = "draining"
             self._context.events.end("draining")
             self.verifications.stop()
+            self.warmings.stop()
             if self._upkeep is not None:
                 self._fetching.park()
 

@@ -68,6 +68,7 @@ class Options:
     for or asks about, and ``partial_ttl`` how long what it left unfinished is kept.
     ``verifications`` may wait for their turn, and one whose disk gives nothing ends after
     ``read_timeout``.
+    ``warmings`` may wait for theirs, likewise.
     ``uploads`` may be under way at once; one that does not grow ends after ``upload_ttl``, and
     is looked at every ``upload_interval``.
     """
@@ -104,6 +105,7 @@ class Options:
     fetch_unwanted: float = 3600.0
     partial_ttl: float = 86400.0
     verifications: int = 16
+    warmings: int = 16
     read_timeout: float = 300.0
     uploads: int = 64
     upload_ttl: float = 3600.0

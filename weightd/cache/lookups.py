@@ -89,6 +89,10 @@ class Lookups:
             raise cancelled
         return descriptor
 
+    def doubt(self, generation: Generation) -> None:
+        """A file of it was not found, so that it is to be looked at before it is answered again."""
+        self._checks.doubt(generation.id)
+
     async def present(self, key: Key) -> Generation:
         """The current generation, its files seen not long ago.  Raises NotResident."""
         generation = await self._checks.current(key)

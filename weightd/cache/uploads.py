@@ -235,9 +235,10 @@ class Uploads:
                 outcome = await self._publish(upload)
             except NoSpace as error:
                 raise await self._context.no_space(upload.reservation.bytes, error) from error
-            except IoError as error:
-                if upload.ingest.settled:
-                    # It was published, and the disk does not take it back.
+            except WeightdError as error:
+                over = isinstance(error, UnknownUpload) or error is upload.reservation.refusal
+                # Or it was published, and the disk does not take it back.
+                if over or upload.ingest.settled:
                     await self._end(upload, error)
                 raise
             finally:

@@ -14,6 +14,7 @@ every lookup needs, never stand behind a flush, nor behind a search of /proc.
 - ``transfer``: one thread for as long as a body arrives.
 - ``fetch``: the streams of fetches, and their listings.
 - ``verify``: one thread, whose reads are idle ones.
+- ``warm``: one thread, which reads as fast as the disk can.
 - ``unlink``: one thread; deleting large files in parallel only slows down
   those who read.
 """
@@ -47,6 +48,7 @@ class Workers:
         self._transfers = ThreadPoolExecutor(transfers, thread_name_prefix="weightd-transfer")
         self._fetches = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="weightd-fetch")
         self._verifications = ThreadPoolExecutor(1, thread_name_prefix="weightd-verify")
+        self._warmings = ThreadPoolExecutor(1, thread_name_prefix="weightd-warm")
         self._unlinks = ThreadPoolExecutor(1, thread_name_prefix="weightd-unlink")
 
     def disk(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
@@ -95,6 +97,10 @@ class Workers:
         """Run a call that reads a whole model, when nobody else wants the disk."""
         return self._run(self._verifications, call, *args, **kwargs)
 
+    def warm(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """Run a call that reads a whole model for somebody who waits for it."""
+        return self._run(self._warmings, call, *args, **kwargs)
+
     def unlink(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
@@ -112,6 +118,7 @@ class Workers:
             self._transfers,
             self._fetches,
             self._verifications,
+            self._warmings,
             self._unlinks,
         ):
             pool.shutdown()

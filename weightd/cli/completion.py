@@ -38,7 +38,7 @@ def flags_of_all() -> dict[str, list[str]]:
     return found
 
 
-_KEYED: Final = "run get put fetch pin unpin rm ls verify"
+_KEYED: Final = "run get put fetch pin unpin rm ls warm verify"
 """The commands that take the key of a model."""
 
 _BASH: Final = """\

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from weightd.cli.exits import Exit, exit_of
 from weightd.cli.output import Unwritable, nobody_reads, note, printable
 
 if TYPE_CHECKING:
     from weightd.errors import WeightdError
+
+
+_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
+    {"?wait=SECONDS": "--wait DURATION", "POST /v1/pins/accept-loss": "weightd pins --accept-loss"}
+)
+"""What the daemon advises in the words of HTTP, as a command line has it."""
 
 
 def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -28,8 +35,14 @@ def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namesp
         return Exit.ERROR
     # Python looks at this only when something was raised: the classes take a while to import.
     except _errors() as error:
-        note(str(error))
+        note(_by_flags(str(error)))
         return exit_of(error.code)
+
+
+def _by_flags(advice: str) -> str:
+    for asked, flag in _FLAGS.items():
+        advice = advice.replace(asked, flag)
+    return advice
 
 
 def _errors() -> type[WeightdError]:

@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "top": "watch the node, live",
         "pins": "show who keeps what",
         "evictions": "show what went, when, why and for whom",
+        "warm": "read models into memory before they are mapped",
         "verify": "read models to the last byte, and say what is damaged",
         "completion": "print the completions for a shell",
     }

@@ -34,10 +34,17 @@ def say_json(document: object) -> None:
 
 
 def note(line: str) -> None:
-    """Say something beside the answer, in one line."""
+    """Say something beside the answer, in one line, where anybody can be told."""
     from weightd.cli.terminal import visible
 
-    print(f"weightd: {visible(line)}", file=sys.stderr, flush=True)
+    # print takes None for the other one.
+    if sys.stderr is None:
+        return
+    try:
+        print(f"weightd: {visible(line)}", file=sys.stderr, flush=True)
+    except OSError:
+        # The exit code says as much.
+        return
 
 
 def nobody_reads() -> None:

@@ -39,7 +39,9 @@ def add_holder(parser: argparse.ArgumentParser) -> None:
 
 def holder_of(arguments: argparse.Namespace) -> str:
     """Who pins: the one that is named, or the user at this terminal."""
-    given: str | None = arguments.holder or os.environ.get("WEIGHTD_HOLDER")
+    from weightd.client.holders import named_holder
+
+    given: str | None = arguments.holder or named_holder()
     return given or f"cli:{_user()}"
 
 

@@ -82,13 +82,28 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(command, str):
         arguments.usage_error(command)
         return Exit.USAGE
+    _keep_standard_numbers()
     # Ended before the command is there, it lets go of what it has.
     signal.signal(signal.SIGTERM, _terminated)
     holds = _held(arguments, parts)
     # What was said must be out before another program has the descriptor.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     return _become(command, holds)
+
+
+def _keep_standard_numbers() -> None:
+    """Occupy those of 0, 1 and 2 that are closed: a hold under one of them would be taken for it.
+
+    They are closed in the command again.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest that is free, which is this one.
+            os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
 
 def _held(arguments: argparse.Namespace, parts: Sequence[Part]) -> dict[str, Hold]:
@@ -134,7 +149,9 @@ def _become(command: Command, holds: dict[str, Hold]) -> NoReturn:
     try:
         os.execve(command.program, filled.arguments, filled.environment)
     except OSError as error:
-        note(f"{command.program} cannot be run: {error.strerror}")
+        lost = isinstance(error, FileNotFoundError) and os.path.exists(command.program)
+        why = "the interpreter that it names is not there" if lost else error.strerror
+        note(f"{command.program} cannot be run: {why}")
         sys.exit(Exit.ERROR)
 
 

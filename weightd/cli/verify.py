@@ -149,7 +149,7 @@ def damage(told: Any) -> list[str]:
         lines.append(f"  with it go those that share such a file: {', '.join(told['shared'])}")
     if told["kept"]:
         lines.append(
-            "  it stays on disk for who has it (weightd pins); have it fetched or put anew"
+            "  it stays on disk for who has it (weightd pins), and may come anew after that"
         )
     else:
         lines.append("  it is gone (weightd evictions); have it fetched or put anew")
@@ -173,14 +173,16 @@ class _Watching:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._line.clear()
         if kind is KeyboardInterrupt:
-            read = f"{format_bytes(self.done)} of {format_bytes(self._whole)}"
-            note(f"the verification of {self._key} has ended after {read}; nothing was changed")
+            read = f" after {format_bytes(self.done)} of {format_bytes(self._whole)}"
+            how = read if self._whole else " before it began"
+            note(f"the verification of {self._key} was ended{how}; nothing was changed")
 
     def show(self, told: Verification) -> None:
         self.done, self._whole = told.bytes_done, told.bytes_total
         now = time.monotonic()
         terminal = self._line.width is not None
-        if self._quiet or now - self._said < (DRAW_SECONDS if terminal else LINE_SECONDS):
+        often = DRAW_SECONDS if terminal else LINE_SECONDS
+        if self._quiet or told.state == "ended" or now - self._said < often:
             return
         self._said = now
         if told.state == "queued":

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Status,
         Verdict,
         Verification,
+        Warmed,
     )
     from weightd.model import Key
 
@@ -134,6 +135,12 @@ class AsyncClient:
         from weightd.client.adopting import adopt
 
         return await self.run(adopt(self.asking, self.mount, str(key), offering, wait))
+
+    async def warm(self, key: Key | str) -> Warmed:
+        """As `Client.warm`."""
+        from weightd.client.records import Warmed
+
+        return await self.run(flows.one(self.asking, Warmed, calls.warm(str(key))))
 
     async def delete(self, key: Key | str) -> None:
         """As `Client.delete`."""

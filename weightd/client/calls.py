@@ -23,6 +23,9 @@ PUT_PATIENCE: Final = 900.0
 COMMIT_PATIENCE: Final = 7200.0
 """The same for a commit, which reads and flushes all of a large model."""
 
+WARM_PATIENCE: Final = 7200.0
+"""The same for a model that is read as a whole, perhaps behind others."""
+
 TAR: Final = "application/x-tar"
 
 _JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
@@ -213,6 +216,11 @@ def job_events(id: str) -> Request:
 def verify(key: str) -> Request:
     """Read a model to the last byte; the answer is a stream."""
     return Request("POST", "/v1/verify/" + quoted(key, "/@"))
+
+
+def warm(key: str) -> Request:
+    """Read a model into the page cache; it is answered when that is done."""
+    return Request("POST", "/v1/warm/" + quoted(key, "/@"), patience=WARM_PATIENCE)
 
 
 def admission(bytes: int, key: str | None = None) -> Request:

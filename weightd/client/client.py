@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Status,
         Verdict,
         Verification,
+        Warmed,
     )
     from weightd.model import Key
 
@@ -164,6 +165,15 @@ class Client:
         from weightd.client.adopting import adopt
 
         return self.run(adopt(self.asking, self.mount, str(key), offering, wait))
+
+    def warm(self, key: Key | str) -> Warmed:
+        """Read a model into the page cache, for whoever is about to map it.
+
+        Raises NotResident.
+        """
+        from weightd.client.records import Warmed
+
+        return self.run(flows.one(self.asking, Warmed, calls.warm(str(key))))
 
     def delete(self, key: Key | str) -> None:
         """Evict a model now.  Raises NotResident, Pinned and InUse."""

@@ -121,7 +121,8 @@ class HoldUnseen(WeightdError):
         return (
             f"A shared lock on {self.path} stands, and the daemon did not see it within "
             f"{self.seconds:g} s: another kernel (gVisor, Kata) or a network filesystem lies "
-            "between. Keep the model by a pin instead (weightd pin KEY --ttl 1h, renewed, or "
+            "between, or what is mounted here is a copy of the daemon's root. Mount the root "
+            "itself, or keep the model by a pin instead (weightd pin KEY --ttl 1h, renewed, or "
             "--ttl forever)."
         )
 

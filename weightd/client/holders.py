@@ -23,13 +23,30 @@ def own_holder(environ: Mapping[str, str] = os.environ) -> str:
     A pid alone names two processes: every container has a pid 1, on a network
     that may be the host's too.  Its namespace tells them apart, its start those
     that have one pid after another, and the pod or the boot what outlives
-    neither.
+    neither.  Raises InvalidRequest for a variable that is no name.
     """
-    given = environ.get(HOLDER_VARIABLE)
-    if given:
+    given = named_holder(environ)
+    if given is not None:
         return given
-    origin = environ.get(POD_VARIABLE) or _boot()[:13]
-    return f"{origin}:{_namespace()}.{os.getpid()}.{_started()}.{os.urandom(4).hex()}"
+    own = f"{_namespace()}.{os.getpid()}.{_started()}.{os.urandom(4).hex()}"
+    pod = environ.get(POD_VARIABLE)
+    return _checked(POD_VARIABLE, f"{pod}:{own}") if pod else f"{_boot()[:13]}:{own}"
+
+
+def named_holder(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The name that is given.  Raises InvalidRequest."""
+    given = environ.get(HOLDER_VARIABLE)
+    return _checked(HOLDER_VARIABLE, given) if given else None
+
+
+def _checked(variable: str, name: str) -> str:
+    from weightd.errors import InvalidRequest
+    from weightd.model import parse_holder
+
+    try:
+        return parse_holder(name)
+    except InvalidRequest as error:
+        raise InvalidRequest(variable, error.reason) from None
 
 
 def _boot() -> str:

@@ -18,7 +18,7 @@ class Mount:
 
     def __init__(self, root: str | os.PathLike[str] | None) -> None:
         given = os.environ.get(ROOT_VARIABLE) if root is None else os.fspath(root)
-        self.root = given or None
+        self.root = os.path.abspath(given) if given else None
 
     def placed(self, model: Model) -> Flow[Model]:
         """The model with its path here.  Raises NotTheSameDirectory.

@@ -141,6 +141,13 @@ class Holder(NamedTuple):
     until: float | None
 
 
+class Warmed(NamedTuple):
+    """Of a model's ``bytes``, so many were in the page cache at the end."""
+
+    bytes: int
+    cached: int
+
+
 class Verdict(NamedTuple):
     """What would become of an arrival of ``bytes``, and the figures that decide it."""
 

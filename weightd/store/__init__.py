@@ -31,6 +31,7 @@ from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
 from weightd.store.takeover import CopyNeeded
 from weightd.store.verify import Flaw, Reading, Verified
+from weightd.store.warm import Warming
 
 __all__ = [
     "BUFFER_BYTES",
@@ -69,4 +70,5 @@ __all__ = [
     "Stranded",
     "Use",
     "Verified",
+    "Warming",
 ]

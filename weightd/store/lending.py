@@ -23,7 +23,7 @@ _PASSAGE_MODE: Final = 0o711
 _FILE_MODE: Final = 0o660
 
 AHEAD_BYTES: Final = 64 << 20
-"""So much a file may hold beyond its end without being asked why."""
+"""So much files may hold beyond their ends, all together, without being asked why."""
 
 _NO_LISTS: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -75,16 +75,13 @@ def _make(content: Content, path: str) -> None:
 
 
 def occupied(content: Content, block: int) -> int:
-    """The bytes of blocks that are there by now, whoever wrote them.  Raises OSError."""
-    found = {leaf.status.st_ino: leaf.status for leaf in tree.walk(content.descriptor)}
-    return sum(_held(status, block) for status in found.values())
+    """The bytes of blocks that are there by now, whoever wrote them.  Raises OSError.
 
-
-def _held(status: os.stat_result, block: int) -> int:
-    """What a file holds, which may be less than its length, and more.
-
-    Some filesystems take up to twice the length while it grows, and give it
-    back; that is not held against its writer.
+    Files may hold less than their length, and more.  Some filesystems take up
+    to twice the length while a file grows, and give it back: that much is not
+    held against its writer.
     """
-    held, length = status.st_blocks * 512, tree.occupied(status, block)
+    found = {leaf.status.st_ino: leaf.status for leaf in tree.walk(content.descriptor)}
+    length = sum(tree.occupied(status, block) for status in found.values())
+    held = sum(status.st_blocks * 512 for status in found.values())
     return length if held <= 2 * length + AHEAD_BYTES else held

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from typing import Any
 
 
-def call(name: str, *arguments: ctypes._SimpleCData[int]) -> bool:
+def call(name: str, *arguments: ctypes._SimpleCData[Any] | ctypes.Array[ctypes.c_ubyte]) -> bool:
     """Make a call that answers 0; False where the C library does not have it.
 
     Raises OSError with the call's own number, except for one that was interrupted,

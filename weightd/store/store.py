@@ -33,6 +33,7 @@ from weightd.store import (
     tree,
     unlink,
     verify,
+    warm,
 )
 from weightd.store.arrival import Parked
 from weightd.store.faults import Damage, StillThere, Stranded, Use, reading
@@ -254,6 +255,13 @@ class Store:
         disk that fails otherwise than by not giving the bytes, which says nothing of the model.
         """
         return verify.verify(self._root, manifest, self._seizing, reading)
+
+    def warm(self, manifest: Manifest, warming: warm.Warming) -> int | None:
+        """Read a model into the page cache; the bytes that are there then, or None once stopped.
+
+        See `store.warm`.  Raises FileNotFoundError when it vanished or is damaged, IoError.
+        """
+        return warm.warm(self._root, manifest, self._seizing, warming)
 
     def mark_damaged(self, generation: GenerationId, reason: str) -> None:
         """Have every later check find a model damaged.  Raises NoSpace, IoError."""

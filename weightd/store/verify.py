@@ -138,7 +138,7 @@ class _Pass:
         except Unreadable as error:
             return Flaw(None, "changed", str(error))
         except OSError as error:
-            if error.errno not in _UNREADABLE:
+            if not self._is_damage(error):
                 raise
             return Flaw(None, "io-error", f"its manifest cannot be read: {error.strerror}")
 
@@ -151,7 +151,7 @@ class _Pass:
         except FileNotFoundError:
             problem, reason, actual = "missing", f"{entry.path} is missing", None
         except OSError as error:
-            if error.errno not in _UNREADABLE:
+            if not self._is_damage(error):
                 raise
             at = self._reading.done - before
             problem, actual = "io-error", None
@@ -159,6 +159,21 @@ class _Pass:
         if problem is None:
             return None
         return Flaw(entry.path, problem, reason, entry.sha256, actual, self._inode)
+
+    def _is_damage(self, error: OSError) -> bool:
+        """Whether a failure to read is the model's: a disk that is gone has lost no model."""
+        if error.errno not in _UNREADABLE:
+            return False
+        try:
+            descriptor = os.open(layout.FORMAT, tree.READ_FLAGS, dir_fd=self._root.directory)
+            try:
+                if self._direct:
+                    fcntl.fcntl(descriptor, fcntl.F_SETFL, tree.READ_FLAGS | os.O_DIRECT)
+                return os.readv(descriptor, [self._buffer]) > 0
+            finally:
+                os.close(descriptor)
+        except OSError as other:
+            return other.errno not in _UNREADABLE
 
     def _compared(
         self, entry: FileEntry, stamp: Stamp

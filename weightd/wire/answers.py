@@ -287,6 +287,13 @@ _UPLOAD = {
 }
 
 
+class WarmShape(BaseModel, json_schema_extra={"examples": [{"bytes": 140, "cached": 140}]}):
+    """How much of a model is in the page cache."""
+
+    bytes: Size
+    cached: Size
+
+
 class UploadShape(BaseModel, json_schema_extra={"examples": [_UPLOAD]}):
     """A directory that its writer fills himself, with room promised for what he announced."""
 

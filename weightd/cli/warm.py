@@ -1,0 +1,36 @@
+"""``weightd warm KEY``: read models into the page cache."""
+
+from __future__ import annotations
+
+import argparse
+
+from weightd.cli.exits import Exit
+from weightd.cli.output import say, say_json
+from weightd.cli.reaching import add_common, client_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "keys", metavar="KEY", nargs="+", help="the models to read, one after another"
+    )
+    add_common(parser)
+    parser.epilog = (
+        "The first to map a model that was read finds it in memory. The pages go when memory is "
+        "wanted for something else; in a container they count to the daemon's own limit."
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from weightd.units import format_bytes
+
+    told = []
+    with client_of(arguments) as client:
+        for key in arguments.keys:
+            warmed = client.warm(key)
+            told.append({"key": key, **warmed._asdict()})
+            if not arguments.json:
+                cached, whole = format_bytes(warmed.cached), format_bytes(warmed.bytes)
+                say(f"{key}: {cached} of {whole} are in memory")
+    if arguments.json:
+        say_json({"warmed": told})
+    return Exit.OK
