@@ -2,7 +2,8 @@
 
 A child process does one scripted life of a root and dies at the armed name;
 the parent opens the root and compares.  Every failpoint of the store is
-reached, or its test fails; those of an arrival in pieces in `test_part_crashes`.
+reached, or its test fails; those of an arrival in pieces in `test_part_crashes`, of
+an adoption in `test_adopt_crashes`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weightd.store import PinDatabase, ScanReport, Store
 
 FIRST = {"a/x": b"1" * 5000, "y": b"old"}
 SECOND = {"a/x": b"2" * 5000, "y": b"new"}
-ELSEWHERE = {name for name in NAMES if name.startswith("part.")} | {
+ELSEWHERE = {name for name in NAMES if name.startswith(("part.", "adopt."))} | {
     *UPLOADED,
     "ingest.noted",
     "ingest.linked",

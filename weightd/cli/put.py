@@ -50,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     add_common(parser)
-    parser.epilog = "Links count as what they point at. Prints the path once the model is here."
+    parser.epilog = (
+        "Links count as what they point at, and none is adopted. Prints the path once the model is "
+        "here."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from weightd.errors import DigestMismatch, InUse, InvalidRequest
 from weightd.model import FileEntry, Key
-from weightd.store import copying, lease, restitution, tree
+from weightd.store import copying, lease, ownership, restitution, tree
 from weightd.store.announced import Announced
 from weightd.store.content import Content
 from weightd.store.faults import printable, reported
@@ -75,6 +75,7 @@ class _Source(NamedTuple):
     status: os.stat_result
     home_uid: int
     stays: str | None
+    lists: tuple[tuple[str, str], ...] = ()
 
 
 class Adoption:
@@ -119,6 +120,7 @@ class Adoption:
                 uid=source.status.st_uid,
                 gid=source.status.st_gid,
                 mode=stat.S_IMODE(source.status.st_mode),
+                lists=source.lists,
                 home_uid=source.home_uid,
             )
             for source in moving
@@ -224,23 +226,48 @@ def _look(root: Root, offered: Offered, uid: int) -> _Source:
             status = os.stat(name, dir_fd=home, follow_symlinks=False)
         except FileNotFoundError:
             refuse(place, "it is not there, or not to be seen by weightd; is its disk mounted?")
-        directory = os.fstat(home)
+        _must_be_adoptable(offered, status, uid)
+        home_uid = os.fstat(home).st_uid
+        stays = _why_it_stays(offered, status)
+        if stays is None and uid not in (0, os.geteuid(), home_uid):
+            stays = f"its directory belongs to user {home_uid}, not to {uid}"
+        lists: tuple[tuple[str, str], ...] = ()
+        if stays is None:
+            try:
+                lists = _lists(home, name)
+            except PermissionError:
+                stays = "weightd may not read it, or not its directory"
+    return _Source(offered, status, home_uid, stays, lists)
+
+
+def _must_be_adoptable(offered: Offered, status: os.stat_result, uid: int) -> None:
+    """Raise InvalidRequest for what is no file of this user's and this length."""
+    place = offered.place
     if stat.S_ISLNK(status.st_mode):
         refuse(place, f"it is a link; {_COPY}")
     if not stat.S_ISREG(status.st_mode):
         refuse(place, "it is no plain file; a model has no links, pipes or devices")
     if status.st_size != offered.file.bytes:
         refuse(place, f"it has {status.st_size} bytes, not {offered.file.bytes}")
-    ours = os.geteuid()
-    if uid not in (0, ours, status.st_uid):
+    if uid not in (0, os.geteuid(), status.st_uid):
         refuse(place, f"it belongs to user {status.st_uid}, not to {uid}; ask as that user")
-    stays = _why_it_stays(offered, status, ours)
-    if stays is None and uid not in (0, ours, directory.st_uid):
-        stays = f"its directory belongs to user {directory.st_uid}, not to {uid}"
-    return _Source(offered, status, directory.st_uid, stays)
 
 
-def _why_it_stays(offered: Offered, status: os.stat_result, ours: int) -> str | None:
+def _lists(home: int, name: str) -> tuple[tuple[str, str], ...]:
+    """The access control lists of a file; its directory is one that can be flushed.
+
+    Raises OSError.
+    """
+    with tree.opened(".", home):
+        descriptor = os.open(name, tree.READ_FLAGS, dir_fd=home)
+    try:
+        return tuple((kind, value.hex()) for kind, value in ownership.before(descriptor).lists)
+    finally:
+        os.close(descriptor)
+
+
+def _why_it_stays(offered: Offered, status: os.stat_result) -> str | None:
+    ours = os.geteuid()
     if offered.keep:
         return "it is to be kept"
     if status.st_nlink > 1:

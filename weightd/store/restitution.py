@@ -35,6 +35,9 @@ class Origin(NamedTuple):
     uid: int
     gid: int
     mode: int
+    lists: tuple[tuple[str, str], ...]
+    """Its access control lists, in hexadecimal digits."""
+
     home_uid: int
 
 
@@ -125,12 +128,14 @@ def _status(content: int, parent: str, last: str) -> os.stat_result | None:
 
 
 def _give(name: str, directory: int, origin: Origin) -> None:
-    """Let a file have the owner and the mode that it had."""
+    """Let a file have the owner, the mode and the lists that it had."""
     descriptor = os.open(name, tree.READ_FLAGS, dir_fd=directory)
     try:
         if os.fstat(descriptor).st_uid != origin.uid:
             os.fchown(descriptor, origin.uid, origin.gid)
         os.fchmod(descriptor, origin.mode)
+        for kind, value in origin.lists:
+            os.setxattr(descriptor, kind, bytes.fromhex(value))
     finally:
         os.close(descriptor)
 
