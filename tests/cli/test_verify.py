@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_damaged(daemon: Daemon, shell: Shell) -> None:
     with failing(daemon, READS, "EIO"):
         ran = shell("verify", "verify/unreadable")
     assert ran.returncode == Exit.ERROR
-    reason = "weights cannot be read from byte 0 on: Input/output error"
+    reason = "weights cannot be read at byte 0 or soon after: Input/output error"
     assert f"  io-error: {reason}\n" in ran.stdout
     until(lambda: not weights.exists())
 
