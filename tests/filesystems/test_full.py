@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from tests.filesystems.disks import MB, available
+from tests.filesystems.disks import KINDS, MB, available
 from tests.filesystems.neighbour import Neighbour, watched
 from tests.polling import until
 from tests.system.daemon import Answer, Daemon, running
+from weightd.client import Client
+from weightd.errors import DiskFull
 
 MODEL: Final = 16 * MB
 MODELS: Final = 8
@@ -95,3 +97,28 @@ def test_on_a_disk_that_others_filled_everything_but_writing_goes_on(disk: Path)
 def code(answer: Answer) -> str:
     told: str = answer.json()["code"]
     return told
+
+
+@pytest.mark.parametrize("disk", KINDS[:1], indirect=True)
+def test_a_writer_whose_disk_fills_under_him_is_told_so_by_the_daemon(
+    disk: Path, tmp_path: Path
+) -> None:
+    """What he was promised is not there any more; he has not half a model either."""
+    neighbour, source = Neighbour(disk), tmp_path / "model"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(os.urandom(MODEL))
+    with serve(disk, 0) as daemon, Client(daemon.socket) as client:
+
+        def fill(_: object) -> None:
+            if not (disk / "full").exists():
+                (disk / "full").touch()
+                neighbour.fill()
+
+        with pytest.raises(DiskFull) as full:
+            client.put("m", source, progress=fill)
+        assert full.value.others > 0
+        neighbour.leave()
+        assert client.put("m", source).bytes == 2 * MODEL
+        assert daemon.client.get("/v1/uploads")["uploads"] == []
+        assert daemon.stop() == 0
