@@ -135,7 +135,7 @@ def test_ctrl_c_ends_it_and_says_so(daemon: Daemon, shell: Shell) -> None:
     assert "Traceback" not in err
     if out.startswith("KEY"):
         return  # it was done before the daemon stood still
-    assert out == "no model was read\n"
+    assert out == ""
     assert err == (
         "weightd: the verification of verify/long was ended before it began; nothing was changed\n"
     )
