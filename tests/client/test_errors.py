@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -93,6 +94,12 @@ def test_a_key_that_is_none_is_told_by_its_part(client: Client) -> None:
         client.get("org/../m")
     with pytest.raises(errors.InvalidRequest, match="holder"):
         client.pin("no holder", "org/m")
+    for ttl in (0, math.nan, math.inf):
+        with pytest.raises(errors.InvalidRequest, match="ttl"):
+            client.pin("holder", "org/m", ttl=ttl)
+    for wait in (-1, math.nan):
+        with pytest.raises(errors.InvalidRequest, match="wait"):
+            client.fetch("org/m", "file:///elsewhere", wait=wait)
 
 
 def test_an_origin_that_fails_is_told_in_its_own_words(
