@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.api.serving import answering, serving
+from tests.tiers import THOROUGH
 from weightd.cache import Options
 from weightd.origins.contract import Trust
 
-EXAMPLES = 5
+EXAMPLES = 50 if THOROUGH else 3
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
 
 # A stream of events ends only with the daemon.
@@ -23,7 +24,7 @@ ENDLESS = "/v1/events"
 NOWHERE = Options(trust=Trust(allowed=("http://127.0.0.1:1/",)))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if THOROUGH else 300)
 async def test_schemathesis_finds_nothing(root: Path, tmp_path: Path) -> None:
     async with (
         serving(root, capacity=1_000_000_000, options=NOWHERE) as served,

@@ -210,6 +210,11 @@ async def test_it_has_to_fit(served: Served) -> None:
     first = await begun(served, files=[{"path": "x", "bytes": BUDGET // 2}])
     blocked = problem(await begin(served, files=[{"path": "x", "bytes": BUDGET // 2 + 4096}]))
     assert (blocked["code"], blocked["reason"]) == ("blocked", "arriving")
+    assert served.cache._context.counters.rejections == {
+        "too-large": 1,
+        "blocked": 1,
+        "disk-full": 0,
+    }
     await served.client.delete(f"/v1/uploads/{first['id']}")
     await begun(served, files=[{"path": "x", "bytes": BUDGET // 2 + 4096}])
 

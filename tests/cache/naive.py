@@ -99,6 +99,7 @@ class Naive:
         self.left: list[Left] = []
         """The first to go before all others; one of a key at most."""
         self.uploads: list[Upload] = []
+        self._linked: Copy | None = None
         self._made = 0
         self._pinned_in_order: dict[tuple[str, str], list[Copy]] = {}
 
@@ -148,7 +149,7 @@ class Naive:
             return "same"
         if (refusal := self.begin(key, seed, blocks, linked)) is not None:
             return refusal
-        resumed = self.left_of(key)
+        resumed, linked = self.left_of(key), self._linked
         self.give_up(key)
         if resumed is not None and resumed.shared:
             linked = None
@@ -211,6 +212,7 @@ class Naive:
         while True:
             short = max(0, blocks - own) - (self.capacity - self.promised)
             if short <= 0:
+                self._linked = linked
                 return None
             idle = [self.current[name] for name in self.idle_first]
             idle.sort(key=lambda one: one.key != key)  # the one to be replaced first
@@ -228,7 +230,12 @@ class Naive:
                 for victim in victims:
                     self._forget(victim)
                 self.left = [one for one in self.left if one not in going]
+                self._linked = linked
                 return None
+            # What was named and came back is what came last, so the first to be linked to.
+            back = [one for one in victims if one.shared is not None and not one.damaged]
+            if linked is not None and back:
+                linked = back[-1]
             if resumed is not None:
                 # It was an arrival for a moment, and is the youngest now.
                 self.left.remove(resumed)

@@ -26,7 +26,7 @@ from tests.cache.stories import (
     a_retired_model,
     is_as_good_as_new,
 )
-from tests.tiers import THOROUGH
+from tests.tiers import THOROUGH, crossed
 from weightd.cache import PutTerms
 from weightd.errors import WeightdError
 
@@ -101,10 +101,9 @@ async def test_at_every_suspension(quick_path: Path, origin: Origin, name: str) 
     assert nth > 1, "the story was never suspended"
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("name", MOST)
+@pytest.mark.parametrize(("name", "when"), crossed(MOST, ["before", "after"]))
 async def test_while_every_call_to_the_disk_is_held(
-    quick_path: Path, origin: Origin, name: str, after: bool
+    quick_path: Path, origin: Origin, name: str, when: str
 ) -> None:
     setting, story = ALL[name]
     nth, cut = 0, True
@@ -113,7 +112,7 @@ async def test_while_every_call_to_the_disk_is_held(
         async with running(quick_path / str(nth), CAPACITY) as node:
             node.origin = origin
             await setting(node)
-            cut = await cut_while_held(story, node, nth, after=after)
+            cut = await cut_while_held(story, node, nth, after=when == "after")
             await is_as_good_as_new(node)
 
 

@@ -23,6 +23,7 @@ from tests.cache.stories import (
     a_retired_model,
     is_as_good_as_new,
 )
+from tests.tiers import crossed
 from weightd.errors import DiskFull, IoError, WeightdError
 from weightd.model import Key
 from weightd.store import NoSpace
@@ -33,8 +34,7 @@ FAILURES: dict[str, Callable[[], Exception]] = {
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("name", STORIES | FETCHES)
+@pytest.mark.parametrize(("name", "failure"), crossed(STORIES | FETCHES, [*FAILURES]))
 async def test_every_call_fails_once(
     quick_path: Path,
     origin: Origin,

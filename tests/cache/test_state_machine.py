@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Coroutine
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ from tests.cache.doubles import bytes_of
 from tests.cache.fetch_stories import leave_part_of, source_of
 from tests.cache.naive import SHARED, SHARED_BLOCKS, Blob, Copy, Naive, Upload
 from tests.cache.node import BLOCK, Node, soon
+from tests.store.damages import flip_byte
 from tests.tiers import THOROUGH
 from weightd.cache import FetchTerms
 from weightd.cache.fetching.partials import Partial
@@ -331,6 +332,28 @@ class CacheMachine(RuleBasedStateMachine):
         file.write_bytes(bytes(copy.own.blocks * BLOCK - 2))
         assert self.answer(self.node.cache.get(Key.parse(copy.key))) == "not-resident"
         self.naive.damage(copy)
+
+    @rule(key=keys)
+    def verify(self, key: str) -> None:
+        """It finds nothing, counts nothing and moves nothing."""
+        here = key in self.naive.current
+        assert self.answer(self.verified(key)) == ("whole" if here else "not-resident")
+
+    @rule(number=st.integers(0, 2))
+    def decay(self, number: int) -> None:
+        """Another byte, which only a verification finds, and of which every later look knows."""
+        copies = [one for one in self.naive.current.values() if not one.open]
+        if copies:
+            copy = copies[number % len(copies)]
+            flip_byte(self.file_of(copy))
+            assert self.answer(self.verified(copy.key)) == "damaged"
+            self.naive.damage(copy)
+
+    async def verified(self, key: str) -> str:
+        async with aclosing(await self.node.cache.verifications.begin(Key.parse(key))) as lines:
+            *_, last = [line async for line in lines]
+        assert last is not None
+        return str(last.data["outcome"])
 
     @rule()
     def restart(self) -> None:

@@ -62,6 +62,21 @@ def seen(node: Node) -> list[PinView]:
     return [view for view in node.cache.pins() if view.kind != "pin"]
 
 
+async def test_everybody_who_holds_a_model_is_seen(node: Node) -> None:
+    record = (await node.put("org/model", MB)).record
+    began = node.clock.now()
+    with another_process("hold", record.path) as first:
+        await node.sweep()
+        node.clock.advance(10)
+        with another_process("hold", record.path) as second:
+            await node.sweep()
+            told = {(view.kind, view.pid, view.since - began) for view in seen(node)}
+            assert told == {("hold", first, 0), ("hold", second, 10)}
+            assert (await node.cache.snapshot()).holds == 1
+        await node.sweep()
+        assert [view.pid for view in seen(node)] == [first]
+
+
 async def test_a_hold_is_seen_with_its_process_and_seen_to_end(node: Node) -> None:
     record = (await node.put("org/model", MB)).record
     with another_process("hold", record.path) as pid:

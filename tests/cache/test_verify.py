@@ -19,7 +19,8 @@ from tests.store.damages import flip_byte
 from tests.store.support import HOLDS, process
 from weightd.cache.records import VerifyView
 from weightd.errors import Draining, IoError, NotResident, Pinned, TooMany
-from weightd.model import Key
+from weightd.model import Key, Manifest
+from weightd.store import Reading
 
 
 async def verify(node: Node, key: Key = KEY) -> tuple[str, VerifyView]:
@@ -312,6 +313,26 @@ async def test_an_end_of_the_daemon_ends_it_and_whoever_waits(root: Path) -> Non
         await node.cache.verifications.begin(KEY)
     hold.let_go()
     await soon(node.close())
+
+
+async def test_the_thread_ends_soon_after_who_followed_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put_tar("org/model", {str(name): bytes_of(name, 100) for name in range(5)})
+        read, found = node.store.verify, []
+
+        def noted(manifest: Manifest, reading: Reading) -> object:
+            found.append(read(manifest, reading))
+            return found[-1]
+
+        monkeypatch.setattr(node.store, "verify", noted)
+        # What looks and seizures take, a reading takes for each of its steps.
+        with node.store._seizing:
+            async with aclosing(await node.cache.verifications.begin(KEY)) as lines:
+                await soon(anext(lines))
+        await soon(node.workers.verify(int))
+        assert found == [None], "it was stopped before its end"
 
 
 async def test_a_disk_that_hangs_ends_it(root: Path) -> None:

@@ -115,19 +115,25 @@ def test_warm_says_how_much_is_in_memory(daemon: Daemon, shell: Shell) -> None:
     assert shell("warm", "tests/not-here").returncode == Exit.NOT_RESIDENT
 
 
-def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_path: Path) -> None:
-    large = tmp_path / "large"
+WAYS = ("put m {file}", "fetch m file://{file} -q", "run m --from file://{file} -q -- cat {{path}}")
+"""How a model may be asked for that is not here."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, way: str) -> None:
+    large = daemon.root.parent / "origins" / "large"
+    command = way.format(file=large).split()
     with large.open("wb") as file:
         file.truncate(CAPACITY + 1)
-    ran = shell("put", "put/large", large)
-    assert ran.returncode == Exit.TOO_LARGE
-    assert f"({CAPACITY} bytes" in ran.stderr or f"> {CAPACITY} bytes" in ran.stderr
+    ran = shell(*command)
+    assert (ran.returncode, ran.stdout) == (Exit.TOO_LARGE, "")
+    assert f"> {CAPACITY} bytes). Raise the capacity" in ran.stderr
     put(daemon.client, "put/kept", CAPACITY // 2)
     shell.out("pin", "put/kept", "--holder", "replica:1")
     with large.open("wb") as file:
         file.truncate(CAPACITY // 2 + 1_000_000)
-    ran = shell("put", "put/large", large)
-    assert ran.returncode == Exit.BLOCKED
+    ran = shell(*command)
+    assert (ran.returncode, ran.stdout) == (Exit.BLOCKED, "")
     assert "Held by replica:1 (put/kept)" in ran.stderr
     assert "(--wait DURATION does)" in ran.stderr
     shell.out("unpin", "put/kept", "--holder", "replica:1")
@@ -135,12 +141,13 @@ def test_too_large_and_blocked_are_two_exits(daemon: Daemon, shell: Shell, tmp_p
 
 
 def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    root = tmp_path / "cache"
-    with running(root, capacity=10**15, options=("--min-free", "100%")) as daemon:
-        (tmp_path / "file").write_bytes(bytes(100_000))
-        ran = Shell(daemon.socket)("put", "m", tmp_path / "file")
-    assert ran.returncode == Exit.ERROR
-    assert "Free space on the filesystem" in ran.stderr
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    options = ("--min-free", "100%", "--import-roots", str(tmp_path))
+    with running(tmp_path / "cache", capacity=10**15, options=options) as daemon:
+        for way in WAYS:
+            ran = Shell(daemon.socket)(*way.format(file=tmp_path / "file").split())
+            assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
+            assert "Free space on the filesystem" in ran.stderr
 
 
 def test_a_damaged_model_is_a_miss_and_is_journalled(daemon: Daemon, shell: Shell) -> None:

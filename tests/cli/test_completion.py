@@ -1,10 +1,11 @@
-"""Completions, asked of a real bash."""
+"""Completions, asked of the real shells."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,38 +15,66 @@ from tests.system.daemon import Daemon
 from weightd.cli.completion import SHELLS, flags_of_all
 from weightd.cli.main import COMMANDS
 
+needs = pytest.mark.needs
 
-def completed(shell: Shell, tmp_path: Path, *lines: str) -> list[list[str]]:
-    """What bash would offer at the end of each line, its words parted as readline parts them."""
+
+BASH: Final = (
+    "source <(weightd completion bash)\n"
+    'for line in "$@"; do COMP_LINE="$line" COMP_POINT=${#line} COMP_WORDS=()\n'
+    # Its words parted as readline parts them.
+    'for word in ${line//@/ @ }; do COMP_WORDS+=("$word"); done\n'
+    '[ "${line% }" = "$line" ] || COMP_WORDS+=("")\n'
+    "COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))\n"
+    '_weightd; echo "${COMPREPLY[*]}"; done\n'
+)
+
+ZSH: Final = (
+    # What only works while somebody types: zsh itself takes those that the word begins.
+    "compdef() { }\n"
+    "compadd() { shift; offered+=(${(M)@:#$words[CURRENT]*}) }\n"
+    "_default() { offered+=(FILES) }\n"
+    "source <(weightd completion zsh)\n"
+    'for line in "$@"; do words=("${(@s: :)line}") CURRENT=$#words offered=()\n'
+    "_weightd; print -r -- $offered; done\n"
+)
+
+FISH: Final = (
+    "weightd completion fish | source\n"
+    "for line in $argv; echo (complete -C $line | string split -f1 \\t); end\n"
+)
+
+REAL: Final = {
+    "bash": ("--norc", "-c", BASH, "bash"),
+    "zsh": ("-f", "-c", ZSH, "zsh"),
+    "fish": ("--no-config", "-c", FISH),
+}
+
+
+def completed(kind: str, shell: Shell, tmp_path: Path, *lines: str) -> list[list[str]]:
+    """What a shell would offer at the end of each line."""
     weightd = tmp_path / "weightd"
     weightd.write_text(f'#!/bin/sh\nexec {sys.executable} -m weightd "$@"\n')
     weightd.chmod(0o755)
-    script = (
-        "source <(weightd completion bash)\n"
-        'for line in "$@"; do COMP_LINE="$line" COMP_POINT=${#line} COMP_WORDS=()\n'
-        'for word in ${line//@/ @ }; do COMP_WORDS+=("$word"); done\n'
-        '[ "${line% }" = "$line" ] || COMP_WORDS+=("")\n'
-        "COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))\n"
-        '_weightd; echo "${COMPREPLY[*]}"; done\n'
-    )
     ran = subprocess.run(
-        ["bash", "--norc", "-c", script, "bash", *lines],
+        [kind, *REAL[kind], *lines],
         capture_output=True,
         text=True,
         check=True,
+        cwd=tmp_path,
         env=shell.environment | {"PATH": f"{tmp_path}:{shell.environment['PATH']}"},
     )
     assert not ran.stderr
     return [offered.split() for offered in ran.stdout.splitlines()]
 
 
-@pytest.mark.needs("bash")
-def test_bash_completes_commands_flags_and_keys(
-    daemon: Daemon, shell: Shell, tmp_path: Path
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=needs(kind)) for kind in SHELLS])
+def test_commands_flags_and_keys_are_completed(
+    daemon: Daemon, shell: Shell, tmp_path: Path, kind: str
 ) -> None:
     for key in ("complete/one@v1", "complete/one@v2", "complete/two"):
         put(daemon.client, key)
-    commands, *others = completed(
+    commands, *others, file = completed(
+        kind,
         shell,
         tmp_path,
         "weightd ",
@@ -54,9 +83,18 @@ def test_bash_completes_commands_flags_and_keys(
         "weightd get complete/t",
         "weightd get complete/one@v",
         "weightd completion f",
+        "weightd put complete/new wei",
     )
     assert set(commands) == set(COMMANDS)
-    assert others == [["evictions"], ["--revalidate"], ["complete/two"], ["v1", "v2"], ["fish"]]
+    begun = "" if kind == "bash" else "complete/one@"
+    assert others == [
+        ["evictions"],
+        ["--revalidate"],
+        ["complete/two"],
+        [f"{begun}v1", f"{begun}v2"],
+        ["fish"],
+    ]
+    assert file == {"bash": [], "zsh": ["FILES"], "fish": ["weightd"]}[kind]
 
 
 @pytest.mark.parametrize("kind", SHELLS)

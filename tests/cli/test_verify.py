@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_damaged(daemon: Daemon, shell: Shell) -> None:
     with failing(daemon, READS, "EIO"):
         ran = shell("verify", "verify/unreadable")
     assert ran.returncode == Exit.ERROR
-    reason = "weights cannot be read from byte 0 on: Input/output error"
+    reason = "weights cannot be read at byte 0 or soon after: Input/output error"
     assert f"  io-error: {reason}\n" in ran.stdout
     until(lambda: not weights.exists())
 
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_it_and_says_so(daemon: Daemon, shell: Shell) -> None:
     assert "Traceback" not in err
     if out.startswith("KEY"):
         return  # it was done before the daemon stood still
-    assert out == "no model was read\n"
+    assert out == ""
     assert err == (
         "weightd: the verification of verify/long was ended before it began; nothing was changed\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +18,6 @@ import pytest
 import weightd
 from tests.client.conftest import CAPACITY
 from tests.client.twins import TWINS, twin
-from tests.polling import until
 from tests.system.daemon import Daemon, running
 from weightd import errors
 from weightd.api.problems import TABLE, problem
@@ -89,27 +89,17 @@ def test_a_problem_that_lacks_figures_is_told_by_its_words() -> None:
 # -- Driven against a daemon ----------------------------------------------------------
 
 
-def test_blocked_says_by_whom(client: Client, key: str) -> None:
-    client.put(f"{key}/kept", bytes(CAPACITY // 2))
-    client.pin("replica:9", f"{key}/kept", ttl=60)
-    try:
-        with pytest.raises(errors.Blocked) as blocked:
-            client.put(f"{key}/new", bytes(CAPACITY // 2 + 2_000_000))
-    finally:
-        client.unpin("replica:9", f"{key}/kept")
-    assert isinstance(blocked.value, MemoryError)
-    assert ("replica:9", f"{key}/kept") in [(one.holder, one.key) for one in blocked.value.holders]
-    assert blocked.value.reason == "pins"
-    assert "Held by " in str(blocked.value)
-    client.delete(f"{key}/kept")
-    until(lambda: client.status().doomed_bytes == 0)
-
-
 def test_a_key_that_is_none_is_told_by_its_part(client: Client) -> None:
     with pytest.raises(errors.InvalidKey, match=r"segment '\.\.'"):
         client.get("org/../m")
     with pytest.raises(errors.InvalidRequest, match="holder"):
         client.pin("no holder", "org/m")
+    for ttl in (0, math.nan, math.inf):
+        with pytest.raises(errors.InvalidRequest, match="ttl"):
+            client.pin("holder", "org/m", ttl=ttl)
+    for wait in (-1, math.nan):
+        with pytest.raises(errors.InvalidRequest, match="wait"):
+            client.fetch("org/m", "file:///elsewhere", wait=wait)
 
 
 def test_an_origin_that_fails_is_told_in_its_own_words(

@@ -18,6 +18,7 @@ from tests.polling import until
 from tests.system.daemon import running
 from weightd.client.effects import Request
 from weightd.client.faults import NoAnswer, Unreachable
+from weightd.client.putting import Sent
 from weightd.client.records import Happening, Job
 from weightd.errors import Blocked, Starting, TooMany
 
@@ -121,6 +122,26 @@ def test_a_put_begins_again_after_a_restart(root: Path, tmp_path: Path) -> None:
 
         model = client.put("m", tmp_path / "weights", progress=restart)
         assert Path(model.path, "weights").read_bytes() == b"weights"
+
+
+def test_a_put_begins_again_when_the_daemon_dies_as_it_publishes(
+    root: Path, tmp_path: Path
+) -> None:
+    """The source is still here, so it is written once more."""
+    (tmp_path / "weights").write_bytes(b"weights")
+    with (
+        running(root, capacity=CAPACITY, failpoint="ingest.sealed") as first,
+        ExitStack() as stack,
+        twin("blocking", first.socket, patience=60) as client,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        told: list[Sent] = []
+        putting = beside.submit(client.put, "m", tmp_path / "weights", progress=told.append)
+        first.ended()
+        stack.enter_context(running(root, capacity=CAPACITY))
+        model = putting.result()
+        assert Path(model.path, "weights").read_bytes() == b"weights"
+        assert [sent.bytes for sent in told] == [7, 7]
 
 
 @pytest.mark.parametrize("kind", ["awaiting"])

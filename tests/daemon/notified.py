@@ -16,7 +16,7 @@ class Manager:
 
     def __init__(self, channel: socket.socket, path: Path) -> None:
         self._channel = channel
-        self.prefix = ("env", f"NOTIFY_SOCKET={path}")
+        self.environ = {"NOTIFY_SOCKET": str(path)}
 
     def hears(self, state: str) -> None:
         """Wait for the daemon's next word, which must be ``state``."""
@@ -25,7 +25,7 @@ class Manager:
 
 @contextmanager
 def manager(directory: Path) -> Iterator[Manager]:
-    """A notify socket in ``directory``; start the daemon with its ``prefix``."""
+    """A notify socket in ``directory``; start the daemon with its ``environ``."""
     path = directory / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.settimeout(_SAID_WITHIN)

@@ -12,12 +12,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 import weightd
 from tests.daemon.notified import manager
-from tests.system.daemon import Client, running
+from tests.system.daemon import Client, Process, running
+from tests.system.nursery import WEIGHTD, bare_environment, nursery
 
 CAPACITY = 10_000_000
 HOUSE = Path(weightd.__file__).parents[1]
@@ -27,30 +29,26 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 
 def refused(root: Path, *options: str, prefix: Sequence[str] = ()) -> tuple[int, list[str]]:
     """Start a daemon that is expected to refuse; its exit code and the lines it said why."""
-    ended = subprocess.run(
-        [
-            *prefix,
-            sys.executable,
-            "-m",
-            "weightd",
-            "serve",
-            "--root",
-            str(root),
-            "--socket",
-            str(root.parent / "other.sock"),
-            "--listen",
-            "none",
-            *options,
-        ],
-        capture_output=True,
-        text=True,
-        cwd=HOUSE,
-        timeout=60,
-        check=False,
-    )
-    assert ended.stdout == ""
-    assert "Traceback" not in ended.stderr
-    return ended.returncode, ended.stderr.splitlines()
+    arguments = ["serve", "--root", str(root), "--socket", str(root.parent / "other.sock")]
+    arguments += ["--listen", "none", *options]
+    process: Process
+    with TemporaryFile() as stderr:
+        if prefix:
+            command = [*prefix, sys.executable, "-m", "weightd", *arguments]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, cwd=HOUSE)
+        else:
+            process = nursery().spawn(WEIGHTD, arguments, bare_environment(), stderr.fileno())
+        assert process.stdout is not None
+        try:
+            code = process.wait(60)
+        finally:
+            process.kill()
+        with process.stdout:
+            assert process.stdout.read() == b""
+        stderr.seek(0)
+        lines = stderr.read().decode().splitlines()
+    assert "Traceback" not in "".join(lines)
+    return code, lines
 
 
 @contextmanager
@@ -167,7 +165,7 @@ def test_json_log_says_the_same_as_fields(root: Path, tmp_path: Path) -> None:
     with (
         manager(tmp_path) as watched,
         running(
-            root, capacity=CAPACITY, options=options, prefix=watched.prefix, ready=False
+            root, capacity=CAPACITY, options=options, environ=watched.environ, ready=False
         ) as daemon,
     ):
         watched.hears("READY=1")

@@ -45,7 +45,7 @@ def watched(tmp_path: Path) -> Iterator[Manager]:
 
 
 def test_ready_and_stopping_are_told_to_the_service_manager(root: Path, watched: Manager) -> None:
-    with running(root, capacity=CAPACITY, prefix=watched.prefix) as daemon:
+    with running(root, capacity=CAPACITY, environ=watched.environ) as daemon:
         watched.hears("READY=1")
         assert daemon.stop() == 0
         watched.hears("STOPPING=1")
@@ -53,13 +53,13 @@ def test_ready_and_stopping_are_told_to_the_service_manager(root: Path, watched:
 
 
 def test_service_manager_that_is_gone_changes_nothing(root: Path, tmp_path: Path) -> None:
-    gone = ("env", f"NOTIFY_SOCKET={tmp_path / 'gone'}")
-    with running(root, capacity=CAPACITY, prefix=gone) as daemon:
+    gone = {"NOTIFY_SOCKET": str(tmp_path / "gone")}
+    with running(root, capacity=CAPACITY, environ=gone) as daemon:
         assert daemon.stop() == 0
 
 
 def test_what_is_under_way_finishes_and_nothing_new_arrives(root: Path, watched: Manager) -> None:
-    with running(root, capacity=CAPACITY, prefix=watched.prefix) as daemon:
+    with running(root, capacity=CAPACITY, environ=watched.environ) as daemon:
         watched.hears("READY=1")
         with half_sent(daemon, "slow") as peer:
             daemon.process.send_signal(signal.SIGTERM)
@@ -78,7 +78,7 @@ def test_what_is_under_way_finishes_and_nothing_new_arrives(root: Path, watched:
 
 def test_the_drain_has_a_bound(root: Path, watched: Manager) -> None:
     options = ("--drain-timeout", "0")
-    with running(root, capacity=CAPACITY, prefix=watched.prefix, options=options) as daemon:
+    with running(root, capacity=CAPACITY, environ=watched.environ, options=options) as daemon:
         with half_sent(daemon, "stalled"):
             assert daemon.stop() == 0
         assert "cut off" in daemon.said()
@@ -90,7 +90,7 @@ def test_the_drain_has_a_bound(root: Path, watched: Manager) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_second_signal_ends_at_once(root: Path, watched: Manager, number: signal.Signals) -> None:
-    with running(root, capacity=CAPACITY, prefix=watched.prefix) as daemon:
+    with running(root, capacity=CAPACITY, environ=watched.environ) as daemon:
         watched.hears("READY=1")
         with half_sent(daemon, "stalled"):
             daemon.process.send_signal(number)

@@ -8,14 +8,20 @@ from typing import Any, Final
 
 import pytest
 
-from tests.filesystems.disks import MB, available
+from tests.filesystems.disks import KINDS, MB, available
 from tests.filesystems.neighbour import Neighbour, watched
 from tests.polling import until
 from tests.system.daemon import Answer, Daemon, running
+from tests.tiers import THOROUGH
+from weightd.client import Client
+from weightd.errors import DiskFull
 
 MODEL: Final = 16 * MB
 MODELS: Final = 8
 MIN_FREE: Final = 64 * MB
+
+SOME: Final = [one for one in KINDS if THOROUGH or one.values[0] in ("ext4", "btrfs")]
+"""One that frees at once, and one that is late; arrivals fill each kind in every run."""
 
 SLACK: Final = 4 * MB
 """What a filesystem may take for itself besides the blocks of files."""
@@ -35,6 +41,7 @@ def keys(daemon: Daemon) -> list[str]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("disk", SOME, indirect=True)
 def test_what_others_take_is_given_up_and_not_more(disk: Path) -> None:
     neighbour = Neighbour(disk)
     with serve(disk, MIN_FREE) as daemon:
@@ -68,6 +75,7 @@ def test_arrivals_never_take_what_is_to_stay_free(disk: Path) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("disk", SOME, indirect=True)
 def test_on_a_disk_that_others_filled_everything_but_writing_goes_on(disk: Path) -> None:
     neighbour = Neighbour(disk)
     with serve(disk, 0) as daemon:
@@ -95,3 +103,28 @@ def test_on_a_disk_that_others_filled_everything_but_writing_goes_on(disk: Path)
 def code(answer: Answer) -> str:
     told: str = answer.json()["code"]
     return told
+
+
+@pytest.mark.parametrize("disk", KINDS[:1], indirect=True)
+def test_a_writer_whose_disk_fills_under_him_is_told_so_by_the_daemon(
+    disk: Path, tmp_path: Path
+) -> None:
+    """What he was promised is not there any more; he has not half a model either."""
+    neighbour, source = Neighbour(disk), tmp_path / "model"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(os.urandom(MODEL))
+    with serve(disk, 0) as daemon, Client(daemon.socket) as client:
+
+        def fill(_: object) -> None:
+            if not (disk / "full").exists():
+                (disk / "full").touch()
+                neighbour.fill()
+
+        with pytest.raises(DiskFull) as full:
+            client.put("m", source, progress=fill)
+        assert full.value.others > 0
+        neighbour.leave()
+        assert client.put("m", source).bytes == 2 * MODEL
+        assert daemon.client.get("/v1/uploads")["uploads"] == []
+        assert daemon.stop() == 0

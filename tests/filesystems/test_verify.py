@@ -23,7 +23,7 @@ def models_in(store: Store) -> dict[str, tuple[Manifest, int]]:
     """Some models, and where each begins on the disk."""
     found = {}
     for key in ("a", "b", "c"):
-        model = put(store, key, {"w": key.encode() * (3 * MB)})
+        model = put(store, key, {"w": key.encode() * (6 * MB)})
         found[key] = model, place_of(store.path_of(model.id) / "w")
     return found
 
@@ -36,8 +36,8 @@ def test_what_the_disk_has_lost_is_damage_though_it_be_in_memory(tmp_path: Path,
     with attached(kind, image, root), Store.open(root) as store:
         models = models_in(store)
         model, place = max(models.values(), key=lambda one: one[1])
-        assert (store.path_of(model.id) / "w").stat().st_size == 3 * MB
-        backing.cut(place + 2 * MB)
+        assert (store.path_of(model.id) / "w").stat().st_size == 6 * MB
+        backing.cut(place + 5 * MB)
         for other, _ in models.values():
             verified = store.verify(other, Reading())
             assert verified is not None
@@ -45,7 +45,7 @@ def test_what_the_disk_has_lost_is_damage_though_it_be_in_memory(tmp_path: Path,
                 (flaw,) = verified.flaws
                 assert (flaw.path, flaw.problem, flaw.actual) == ("w", "io-error", None)
                 assert flaw.reason == (
-                    f"w cannot be read from byte {2 * MB} on: Input/output error"
+                    f"w cannot be read at byte {4 * MB} or soon after: Input/output error"
                 )
             else:
                 assert verified == Verified(())

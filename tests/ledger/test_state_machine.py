@@ -106,7 +106,7 @@ def test_the_ledger_keeps_the_naive_books(caller: type[CarefulCaller]) -> None:
     run_state_machine_as_test(
         caller,
         settings=settings(
-            max_examples=4000 if THOROUGH else 80,
+            max_examples=4000 if THOROUGH else 60,
             stateful_step_count=80 if THOROUGH else 50,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -20,11 +20,18 @@ from tests.store.damages import flip_byte
 from tests.store.support import put
 from weightd.model import Manifest
 from weightd.store import Damage, Flaw, Reading, Store, Verified, verify
-from weightd.store.verify import STEP_BYTES
+
+STEP_BYTES = 64 << 10
+"""Less than in service, so that small files have many steps."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 SIZES = [0, 1, 4095, 4096, STEP_BYTES - 1, STEP_BYTES, STEP_BYTES + 1, 2 * STEP_BYTES + 777]
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "STEP_BYTES", STEP_BYTES)
 
 
 @pytest.fixture(params=["disk", "memory"])

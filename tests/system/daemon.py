@@ -169,12 +169,14 @@ def spawn(
     *,
     capacity: int | None,
     failpoint: str | None = None,
+    environ: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),
 ) -> Daemon:
     """Start a daemon; its socket and its log stand beside ``root``.
 
-    A ``capacity`` of None is for what a file in ``options`` says.
+    A ``capacity`` of None is for what a file in ``options`` says; ``environ`` is told
+    beside `bare_environment`.
     ``prefix`` is a command that runs the daemon, such as strace's; without one it is
     forked with everything imported (`tests.system.nursery`).
     """
@@ -185,19 +187,21 @@ def spawn(
         *(() if capacity is None else ("--capacity", str(capacity))),
         *options,
     ]
-    environ = bare_environment() | ({} if failpoint is None else {VARIABLE: failpoint})
+    told = bare_environment() | dict(environ or {})
+    if failpoint is not None:
+        told[VARIABLE] = failpoint
     log = root.parent / "weightd.log"
     process: Process
     with log.open("ab") as sink:
         if not prefix:
-            process = nursery().spawn(WEIGHTD, arguments, environ, sink.fileno())
+            process = nursery().spawn(WEIGHTD, arguments, told, sink.fileno())
         else:
             process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "weightd", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=sink,
-                env=environ,
+                env=told,
                 cwd=HERE,
             )
     return Daemon(root, place, log, process, started=time.monotonic())
@@ -209,12 +213,20 @@ def running(
     *,
     capacity: int | None,
     failpoint: str | None = None,
+    environ: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     prefix: Sequence[str] = (),
     ready: bool = True,
 ) -> Iterator[Daemon]:
     """A daemon, ready, until the context is left; then it is killed if it is still there."""
-    daemon = spawn(root, capacity=capacity, failpoint=failpoint, options=options, prefix=prefix)
+    daemon = spawn(
+        root,
+        capacity=capacity,
+        failpoint=failpoint,
+        environ=environ,
+        options=options,
+        prefix=prefix,
+    )
     try:
         if ready:
             daemon.wait_ready()

@@ -13,11 +13,12 @@ from tests.system.daemon import Daemon, running
 from tests.system.journal import Journal, verify
 from tests.system.load import SHARED, Worker, shared_contents, working
 from tests.system.models import weights_on_disk
+from tests.tiers import THOROUGH
 
 CLIENTS: Final = 16
 CAPACITY: Final = 4_000_000
-SAMPLES: Final = 40
-CALLS: Final = 1_200
+SAMPLES: Final = 40 if THOROUGH else 20
+CALLS: Final = 1_200 if THOROUGH else 600
 """Samples and calls end the load, whichever takes longer; `PAUSE` bounds both."""
 
 PAUSE: Final = 0.05

@@ -129,10 +129,10 @@ def _secrets(seaweed: Seaweed, azurite: Azurite) -> dict[str, str]:
 def test_each_kind_comes_and_no_secret_is_seen(
     root: Path, sources: dict[str, str], signed: str, config: Path, hub: Hub
 ) -> None:
-    prefix = ["env", f"HF_ENDPOINT={hub.url}"]
+    environ = {"HF_ENDPOINT": hub.url}
     options = ["--config", str(config), "--log-level", "debug"]
     told: list[bytes] = []
-    with running(root, capacity=CAPACITY, options=[*options, *SLOW], prefix=prefix) as daemon:
+    with running(root, capacity=CAPACITY, options=[*options, *SLOW], environ=environ) as daemon:
         client = Overhearing(daemon.socket, told)
         for kind, source in sources.items():
             for credential in (None, f"wrong-{kind}"):
@@ -151,7 +151,7 @@ def test_each_kind_comes_and_no_secret_is_seen(
         assert daemon.stop() == 0
     _seen_nowhere(root, daemon.log)
 
-    with running(root, capacity=CAPACITY, options=options, prefix=prefix) as daemon:
+    with running(root, capacity=CAPACITY, options=options, environ=environ) as daemon:
         client = Overhearing(daemon.socket, told)
         for kind in sources:
             job = ended(client, jobs(client, kind)[0]["id"])

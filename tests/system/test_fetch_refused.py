@@ -47,8 +47,8 @@ def test_no_byte_is_asked_for_and_nothing_is_evicted(
     root: Path, sources: tuple[str, str, object]
 ) -> None:
     large, blocked, server = sources
-    prefix = ["env", f"HF_ENDPOINT={server.url}"] if isinstance(server, Hub) else []
-    with running(root, capacity=CAPACITY, prefix=prefix) as daemon:
+    environ = {"HF_ENDPOINT": server.url} if isinstance(server, Hub) else {}
+    with running(root, capacity=CAPACITY, environ=environ) as daemon:
         client = daemon.client
         for key, size in HERE.items():
             assert client.call("PUT", f"/v1/models/{key}", single(key, size).body).status == 201

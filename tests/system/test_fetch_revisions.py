@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ class Place:
     push: Callable[[Content], None]
     sent: Callable[[Client], int]
     options: Sequence[str] = ()
-    prefix: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture(
@@ -66,7 +66,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             "hf://org/m",
             functools.partial(_push, hub),
             lambda _: sum(hub.sent),
-            prefix=("env", f"HF_ENDPOINT={hub.url}"),
+            environ={"HF_ENDPOINT": hub.url},
         )
     if request.param == "objects":
         seaweed: Seaweed = request.getfixturevalue("seaweed")
@@ -74,7 +74,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             f"s3://public/{tmp_path.name}?anonymous=true",
             functools.partial(_put, seaweed, tmp_path.name),
             _counted,
-            prefix=("env", f"AWS_ENDPOINT_URL={seaweed.url}"),
+            environ={"AWS_ENDPOINT_URL": seaweed.url},
         )
     nginx: Nginx = request.getfixturevalue("nginx")
     authority: Authority = request.getfixturevalue("authority")
@@ -88,7 +88,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 def test_it_costs_the_file_that_changed(root: Path, place: Place) -> None:
     place.push(FIRST)
-    with running(root, capacity=CAPACITY, options=place.options, prefix=place.prefix) as daemon:
+    with running(root, capacity=CAPACITY, options=place.options, environ=place.environ) as daemon:
         first = fetched(daemon.client, KEY, place.source)
         assert place.sent(daemon.client) == FIRST.bytes
         assert _used(daemon) == FIRST.blocks
@@ -111,7 +111,7 @@ def test_it_costs_the_file_that_changed(root: Path, place: Place) -> None:
         assert _used(daemon) == FIRST.blocks + CHANGED_BLOCKS
 
     # A new daemon sees the same books by looking at the disk.
-    with running(root, capacity=CAPACITY, options=place.options, prefix=place.prefix) as daemon:
+    with running(root, capacity=CAPACITY, options=place.options, environ=place.environ) as daemon:
         assert _used(daemon) == FIRST.blocks + CHANGED_BLOCKS
         assert daemon.client.call("DELETE", f"/v1/pins/replica/{KEY}").status == 204
         until(lambda: not os.path.exists(first["path"]))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,15 +65,26 @@ told = {}
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
+def place() -> Iterator[Path]:
+    """The daemon's own, which all others may pass through."""
     with tempfile.TemporaryDirectory(prefix="weightd-test-") as directory:
-        place = Path(directory)
-        os.chown(place, DAEMON, DAEMON)
-        place.chmod(0o755)
-        prefix = ("setpriv", f"--reuid={DAEMON}", f"--regid={DAEMON}", "--clear-groups")
-        options = ("--socket-mode", "0666")
-        with running(place / "cache", capacity=CAPACITY, options=options, prefix=prefix) as started:
-            yield started
+        os.chown(directory, DAEMON, DAEMON)
+        os.chmod(directory, 0o755)
+        yield Path(directory)
+
+
+@contextmanager
+def serving(root: Path, *tracing: str) -> Iterator[Daemon]:
+    prefix = (*tracing, "setpriv", f"--reuid={DAEMON}", f"--regid={DAEMON}", "--clear-groups")
+    options = ("--socket-mode", "0666")
+    with running(root, capacity=CAPACITY, options=options, prefix=prefix) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def daemon(place: Path) -> Iterator[Daemon]:
+    with serving(place / "cache") as daemon:
+        yield daemon
 
 
 @pytest.fixture
@@ -368,3 +380,28 @@ told['ahead'] = ends(upload)
     )
     assert "closed to user" in told["hidden"]["detail"]
     assert "were announced" in told["ahead"]["detail"]
+
+
+@pytest.mark.needs("strace")
+def test_where_nobody_can_be_let_in_the_client_sends_it(place: Path) -> None:
+    """A filesystem without access control lists: no upload, and no directory open to all."""
+    (place / "elsewhere").mkdir(mode=0o755)
+    os.chown(place / "elsewhere", DAEMON, DAEMON)
+    # The tracer stands beside the daemon, and ends with it.
+    tracing = ["strace", "-D", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fsetxattr"]
+    tracing += ["-e", "inject=fsetxattr:error=EOPNOTSUPP"]
+    with serving(place / "elsewhere" / "cache", *tracing) as daemon:
+        told = writes(
+            daemon,
+            "sent",
+            place,
+            """
+told['refused'] = begin(x=2)
+with Weightd(sys.argv[1]) as weightd:
+    model = weightd.put(key, '/etc/hostname', file='x')
+told['record'] = {'path': str(model.path)}
+""",
+        )
+    assert told["refused"]["code"] == "forbidden"
+    assert "no access control lists" in told["refused"]["detail"]
+    is_published(told["record"], x=Path("/etc/hostname").read_bytes())

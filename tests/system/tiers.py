@@ -16,7 +16,7 @@ THOROUGH: Final = KILLS >= 100
 FETCH_KILLS, FETCH_BYTES = (20, 200_000_000) if THOROUGH else (5, 40_000_000)
 """How often a daemon is killed during one fetch, and how large that is."""
 
-STORM_SECONDS: Final = int(os.environ.get("WEIGHTD_STORM_SECONDS", "12"))
+STORM_SECONDS: Final = int(os.environ.get("WEIGHTD_STORM_SECONDS", "8"))
 """How long the storm lasts; ``make test-storm`` asks for 60."""
 
 STORM_CLIENTS: Final = int(os.environ.get("WEIGHTD_STORM_CLIENTS", "32"))

@@ -92,7 +92,6 @@ def _accepted(request: Request, job: FetchView) -> Response:
     return json_answer(fetch_words(job), 202, headers)
 
 
-_NDJSON: Final = {"application/x-ndjson": {"type": "string"}}
 _PATH_ALONE: Final = {"text/plain": {"type": "string"}}
 
 ROUTES: Final = (
@@ -168,7 +167,7 @@ ROUTES: Final = (
         stream_fetch,
         REPLICA,
         "Follow a fetch: a JSON object a line",
-        {200: Answer("Lines of `FetchEventShape`; the last is `end`.", media=_NDJSON)},
+        {200: Answer("How far it is, until it ends.", line=wire.FetchEventShape)},
         (errors.UnknownFetch,),
         description=(
             'Each line has `seq`, `type`, `at` and `job`; `{"type": "heartbeat"}` comes when '

@@ -87,7 +87,6 @@ async def _probe(desk: Desk) -> Snapshot:
         raise Unhealthy(desk.limits.probe_timeout) from None
 
 
-_NDJSON: Final = {"application/x-ndjson": {"type": "string"}}
 _EXPOSITION: Final = {
     "text/plain": {"type": "string"},
     "application/openmetrics-text": {"type": "string"},
@@ -129,7 +128,7 @@ ROUTES: Final = (
         stream_events,
         ADMIN,
         "What happens, as it happens: a JSON object a line",
-        {200: Answer("Lines of `Event`; the last has the type `end` or `lost`.", media=_NDJSON)},
+        {200: Answer("One line each.", line=wire.EventShape)},
         description=(
             'Each line has `seq`, `type` and `at`; `{"type": "heartbeat"}` comes when nothing '
             "happens, `lost` when the reader was too slow, `end` when the daemon stops."

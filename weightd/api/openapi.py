@@ -192,6 +192,9 @@ def _response(answer: Answer) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if answer.shape is not None:
         content["application/json"] = {"schema": _reference(answer.shape)}
+    if answer.line is not None:
+        each = f"A `{answer.line.__name__}` a line."
+        content["application/x-ndjson"] = {"schema": {"type": "string", "description": each}}
     for media, schema in answer.media.items():
         content[media] = {"schema": schema}
     response: dict[str, Any] = {"description": answer.description}
@@ -247,7 +250,8 @@ def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
     for route in routes:
         if isinstance(route.body, type):
             shapes.add(route.body)
-        shapes.update(answer.shape for answer in route.answers.values() if answer.shape)
+        for answer in route.answers.values():
+            shapes.update(shape for shape in (answer.shape, answer.line) if shape is not None)
     ordered = sorted(shapes, key=lambda shape: shape.__name__)
     _, schema = models_json_schema(
         [(shape, "validation") for shape in ordered], ref_template=_REFERENCE

@@ -51,14 +51,15 @@ ALWAYS: Final[Errors] = (InvalidRequest, Unauthorized, Forbidden, Internal, Star
 class Answer:
     """One way in which a route answers well.
 
-    ``shape`` is the JSON it carries, ``media`` further media types with their
-    schemas, ``headers`` the response headers worth telling of.
+    ``shape`` is the JSON it carries, ``line`` that of each line of a stream, ``media``
+    further media types with their schemas, ``headers`` the response headers worth telling of.
     """
 
     description: str
     shape: type[BaseModel] | None = None
     media: dict[str, dict[str, Any]] = field(default_factory=dict)
     headers: tuple[str, ...] = ()
+    line: type[BaseModel] | None = None
 
 
 @dataclass(frozen=True, slots=True)

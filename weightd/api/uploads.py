@@ -83,6 +83,7 @@ ROUTES: Final = (
         {201: Answer("The directory to write them in.", wire.UploadShape, headers=("Location",))},
         (
             errors.InvalidKey,
+            errors.Forbidden,
             errors.Stalled,
             UnsupportedMediaType,
             errors.TooLarge,
@@ -93,9 +94,11 @@ ROUTES: Final = (
             errors.DiskFull,
         ),
         description=(
-            "The directory belongs to the user who asked, as the kernel saw him connect. He "
-            "writes just what he announced, by any tool, and commits. More than that ends the "
-            "upload, and so does an hour in which nothing grows, and the end of the daemon."
+            "The directory is open to the user who asked, as the kernel saw him connect, and to "
+            "nobody else. He writes just what he announced, by any tool, and commits. Where "
+            "weightd is not root it has made the files ahead: what is written into them need not "
+            "be copied. More than what was announced ends the upload, and so does an hour in "
+            "which nothing grows, and the end of the daemon."
         ),
         query=UploadQuery,
         body=UploadRequest,
@@ -131,8 +134,9 @@ ROUTES: Final = (
         ),
         description=(
             "Refused while somebody still has a file open for writing, and for files that are "
-            "missing, of another length or content, or not announced; all is then as it was, "
-            "and he may go on and commit again."
+            "missing, of another length or content, not announced or not to be read; blocked "
+            "where files that were put in the place of weightd's own have to be copied and there "
+            "is no room. All is then as it was, and he may go on and commit again."
         ),
     ),
     Route(

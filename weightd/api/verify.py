@@ -13,6 +13,7 @@ from weightd.api.eventstream import EventStream
 from weightd.api.hangup import while_there
 from weightd.api.reading import key_in_path, read_query
 from weightd.api.routing import ADMIN, Answer, Route
+from weightd.wire import answers as wire
 from weightd.wire.requests import NoQuery
 
 
@@ -24,8 +25,6 @@ async def post_verify(request: Request) -> Response:
     return EventStream(lines, desk.limits.idle_timeout)
 
 
-_NDJSON: Final = {"application/x-ndjson": {"type": "string"}}
-
 ROUTES: Final = (
     Route(
         "POST",
@@ -33,7 +32,7 @@ ROUTES: Final = (
         post_verify,
         ADMIN,
         "Read a model to the last byte and compare it with what was published",
-        {200: Answer("Lines of `VerifyEventShape`; the last is `end`.", media=_NDJSON)},
+        {200: Answer("How far it is, and what was found.", line=wire.VerifyEventShape)},
         (errors.NotResident, errors.TooMany, errors.IoError, errors.Draining),
         description=(
             "Reads the current generation from the disk at idle priority, one model at a time, "

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -116,11 +116,19 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A use as it is known: since when it is, and a process behind it where one can be seen."""
+    """A use as it is known: since when it is, and who is behind it, as far as can be seen.
+
+    Each of the ``processes`` with when it was first seen: of a hold all of them, of a use one.
+    """
 
     use: Use
     since: float
-    process: Process | None = None
+    processes: Mapping[Process, float] = field(default_factory=dict)
+
+    def by(self, processes: Iterable[Process], now: float) -> Sighting:
+        """The same by these; the first that is seen was there from the beginning."""
+        began = now if self.processes else self.since
+        return replace(self, processes={one: self.processes.get(one, began) for one in processes})
 
 
 @dataclass(slots=True)

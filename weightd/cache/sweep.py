@@ -90,31 +90,37 @@ class Sweep:
         await self._look([id], for_holds=True)
 
     async def name(self) -> None:
-        """Find the processes behind those uses of which none is known.  Raises IoError."""
+        """Find the processes behind holds, and behind uses of which none is known.
+
+        Holds are all in one table, while a search for users goes through every process.
+        Raises IoError.
+        """
         await self._drop_gone()
         sightings, now = self._context.sightings, self._context.clock.now()
         for id in self._searches.keys() - sightings.keys():
             del self._searches[id]
-        nameless = {
-            id: seen.use
-            for id, seen in sightings.items()
-            if seen.process is None and self._searches.get(id, (now, 0.0))[0] <= now
-        }
-        if not nameless:
+        asked = {id: seen.use for id, seen in sightings.items() if self._to_name(id, seen, now)}
+        if not asked:
             return
         store = self._context.store
-        named = await self._context.workers.housekeep(store.name_processes, nameless)
+        named = await self._context.workers.housekeep(store.name_processes, asked)
+        now = self._context.clock.now()
         for id, sight in named.items():
             seen = sightings.get(id)
-            if seen is None or seen.process is not None:
+            if seen is None or seen.use.kind != sight.use.kind:
                 continue
-            if sight.process is not None and seen.use == sight.use:
-                sightings[id] = replace(seen, process=sight.process)
+            sightings[id] = seen.by(sight.processes, now)
+            if sight.processes:
                 self._searches.pop(id, None)
             else:
                 waited = self._searches.get(id, (0.0, SEARCH_AGAIN / 2))[1]
                 pause = min(2 * waited, SEARCH_AGAIN_MAX)
-                self._searches[id] = (self._context.clock.now() + pause, pause)
+                self._searches[id] = (now + pause, pause)
+
+    def _to_name(self, id: GenerationId, seen: Sighting, now: float) -> bool:
+        if seen.use.kind == "hold":
+            return True
+        return not seen.processes and self._searches.get(id, (now, 0.0))[0] <= now
 
     def views(self) -> list[PinView]:
         """Every hold and use that is known."""
@@ -123,17 +129,17 @@ class Sweep:
             generation = self._context.ledger.generation(id)
             if generation is None:
                 continue
-            views.append(
-                PinView(
-                    kind=seen.use.kind,
-                    generation=id,
-                    current=self._context.ledger.current(id.key) is generation,
-                    bytes=generation.bytes,
-                    since=seen.since,
-                    pid=None if seen.process is None else seen.process.pid,
-                    process=None if seen.process is None else seen.process.name,
-                )
+            out_of_sight = PinView(
+                kind=seen.use.kind,
+                generation=id,
+                current=self._context.ledger.current(id.key) is generation,
+                bytes=generation.bytes,
+                since=seen.since,
             )
+            views += [
+                replace(out_of_sight, since=since, pid=one.pid, process=one.name)
+                for one, since in seen.processes.items()
+            ] or [out_of_sight]
         return views
 
     async def _look(
@@ -180,12 +186,16 @@ class Sweep:
             self._searches.pop(generation.id, None)
 
     async def _drop_gone(self) -> None:
-        """Forget processes that are gone: another one has the use that is still seen."""
+        """Forget users that are gone: another one has the use that is still seen."""
         sightings = self._context.sightings
-        seen = {id: one.process for id, one in sightings.items() if one.process is not None}
+        seen = {
+            id: next(iter(one.processes))
+            for id, one in sightings.items()
+            if one.use.kind == "use" and one.processes
+        }
         if not seen:
             return
         for id in await self._context.workers.housekeep(self._context.store.gone, seen):
             now = sightings.get(id)
-            if now is not None and now.process == seen[id]:
-                sightings[id] = replace(now, process=None)
+            if now is not None and seen[id] in now.processes:
+                sightings[id] = replace(now, processes={})

@@ -22,10 +22,12 @@ from weightd.cache.records import PutOutcome, UploadView
 from weightd.cache.tasks import completed
 from weightd.errors import (
     Blocked,
+    DiskFull,
     Draining,
     InUse,
     InvalidRequest,
     IoError,
+    TooLarge,
     TooMany,
     UnknownUpload,
     WeightdError,
@@ -122,7 +124,7 @@ class Uploads:
         """Promise room for ``files`` and hand out a directory for them, which ``owner`` may fill.
 
         ``wait`` is how long to wait while blocked, in seconds.  With ``trusted``
-        the hashes are taken as they were announced.  Raises InvalidRequest,
+        the hashes are taken as they were announced.  Raises InvalidRequest, Forbidden,
         TooMany, TooLarge, Blocked, DiskFull or IoError; nothing is kept then.
         """
         ingest = self._context.store.begin(key)
@@ -135,6 +137,9 @@ class Uploads:
         self._beginning += 1
         try:
             upload = await self._begin(key, tuple(files), owner, ingest, wait, trusted)
+        except (TooLarge, Blocked, DiskFull) as error:
+            self._admission.refused(key, error)
+            raise
         finally:
             self._beginning -= 1
         return self._view(upload)
@@ -176,8 +181,9 @@ class Uploads:
         """Verify what was filled, and publish it.
 
         What is wrong with it is told, and its writer may go on: InvalidRequest,
-        InUse, DigestMismatch, NoSpace or IoError.  Also raises UnknownUpload,
-        Pinned, and what ended it.  Said twice, it is done once.
+        InUse, DigestMismatch, and Blocked or TooLarge where it needs to be copied.
+        After DiskFull, IoError or Pinned he may commit again.  Also raises UnknownUpload,
+        and what ended it.  Said twice, it is done once.
         """
         upload = self._uploads.get(id)
         if upload is None:

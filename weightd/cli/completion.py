@@ -41,6 +41,9 @@ def flags_of_all() -> dict[str, list[str]]:
 _KEYED: Final = "run get put fetch pin unpin rm ls warm verify"
 """The commands that take the key of a model."""
 
+_FILED: Final = "run put fetch serve"
+"""The commands that take files, or commands, besides."""
+
 _BASH: Final = """\
 _weightd() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" flags=
@@ -78,9 +81,39 @@ def _bash(flags: dict[str, list[str]]) -> str:
     )
 
 
+_ZSH: Final = """\
+_weightd() {{
+    local -a flags
+    if (( CURRENT == 2 )); then
+        compadd -- {commands}
+        return
+    fi
+    case "$words[2]" in
+{cases}
+    esac
+    case "$words[CURRENT]" in
+    -*) compadd -- $flags ;;
+    *)
+        case " {keyed} " in
+        *" $words[2] "*) compadd -- ${{(f)"$(weightd ls -q 2>/dev/null)"}} ;;
+        esac
+        case " {filed} " in
+        *" $words[2] "*) _default ;;
+        esac
+        [[ "$words[2]" != completion ]] || compadd -- {shells}
+        ;;
+    esac
+}}
+(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
+compdef _weightd weightd
+"""
+
+
 def _zsh(flags: dict[str, list[str]]) -> str:
-    # zsh completes by bash's own function.
-    return "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n" + _bash(flags)
+    cases = "\n".join(f"    {name}) flags=({' '.join(own)}) ;;" for name, own in flags.items())
+    return _ZSH.format(
+        commands=" ".join(flags), cases=cases, keyed=_KEYED, filed=_FILED, shells=" ".join(SHELLS)
+    )
 
 
 def _fish(flags: dict[str, list[str]]) -> str:
@@ -97,6 +130,7 @@ def _fish(flags: dict[str, list[str]]) -> str:
         f"complete -c weightd -n '__fish_seen_subcommand_from {_KEYED}' "
         "-a '(weightd ls -q 2>/dev/null)'"
     )
+    lines.append(f"complete -c weightd -n '__fish_seen_subcommand_from {_FILED}' -F")
     lines.append(
         f"complete -c weightd -n '__fish_seen_subcommand_from completion' -a '{' '.join(SHELLS)}'"
     )

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from weightd.cli.output import note
-from weightd.cli.terminal import Status, is_utf8
+from weightd.cli.tables import GAP, shortened
+from weightd.cli.terminal import Status, columns_of, is_utf8
 from weightd.cli.words import progress
 from weightd.client.records import Job
 from weightd.units import format_bytes
@@ -18,6 +19,8 @@ LINE_SECONDS: Final = 30.0
 
 DRAW_SECONDS: Final = 0.1
 _BAR: Final = 24
+_NAME: Final = 16
+"""No name is cut to less."""
 
 
 class Following:
@@ -59,7 +62,8 @@ class Following:
             return
         self._said = (job.state, now)
         if terminal:
-            self._status.show(f"{self._key}  {told(job, bar_of(job, is_utf8(sys.stderr)))}")
+            how = told(job, bar_of(job, is_utf8(sys.stderr)))
+            self._status.show(beside(self._key, how, self._status.width))
         else:
             note(f"{self._key}: {told(job)}")
 
@@ -73,6 +77,16 @@ def told(job: Job, bar: str = "") -> str:
         return f"done, {format_bytes(job.bytes_done)}"
     waiting = {"queued": "waiting for its turn", "waiting": "waiting for room"}
     return f"{waiting.get(job.state, job.state)}, from {job.source}"
+
+
+def beside(name: str, how: str, width: int | None) -> str:
+    """A name, and how far it is: where both do not fit the name is cut first.
+
+    >>> beside("meta-llama/Llama-3.1-70B-Instruct@0e9e39f2", "[###  ]  60%", 40)
+    'meta-llam…Instruct@0e9e…  [###  ]  60%'
+    """
+    room = len(name) if width is None else max(_NAME, width - 2 - len(GAP) - columns_of(how))
+    return f"{shortened(name, room)}{GAP}{how}"
 
 
 def bar_of(job: Job, utf8: bool) -> str:

@@ -57,22 +57,18 @@ class Result(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     results: list[Result] = []
-    interrupted = False
     with client_of(arguments) as client:
         keys = arguments.keys or [one["key"] for one in client.models_told()]
-        for key in keys:
-            try:
-                results.append(_verified(client, key, arguments))
-            except KeyboardInterrupt:
-                interrupted = True
-                break
-    results.sort(key=lambda one: _ORDER.get(one.found, 1))
-    if arguments.json:
-        say_json({"models": [_document(one) for one in results]})
-    else:
-        _say(results)
-    if interrupted:
-        return Exit.INTERRUPTED
+        try:
+            for key in keys:
+                results.append(_verified(client, key, arguments))  # noqa: PERF401 - one may raise
+        finally:
+            # Also when it was ended, or the daemon has: what was found before is told.
+            results.sort(key=lambda one: _ORDER.get(one.found, 1))
+            if arguments.json:
+                say_json({"models": [_document(one) for one in results]})
+            elif results or not keys:
+                _say(results)
     return _exit(results)
 
 
@@ -124,7 +120,7 @@ def _document(result: Result) -> dict[str, Any]:
 
 def _say(results: list[Result]) -> None:
     rows = [(one.key, one.found, format_bytes(one.read), duration(one.seconds)) for one in results]
-    say_table(COLUMNS, rows, "no model was read")
+    say_table(COLUMNS, rows, "no models here yet: weightd put, weightd fetch")
     for one in results:
         if one.exit and one.problem is not None:
             note(one.problem)

@@ -38,8 +38,11 @@ def fetched_document(asking: Asking, wanted: calls.Wanted, wait: float) -> Flow[
     """The same as the daemon tells it.
 
     For ``wait`` seconds what passes by itself is asked for again: no room, an
-    origin that fails, a job of another source.
+    origin that fails, a job of another source.  Raises InvalidRequest for a
+    ``wait`` that is none, which would have no end.
     """
+    if not wait >= 0:
+        raise errors.InvalidRequest("wait", f"{wait!r} is not a number of seconds such as 30")
     until = time.monotonic() + wait
     while True:
         try:

@@ -32,6 +32,14 @@ ATTEMPTS: Final = 3
 _NOT_HERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
+class _NotTaken(Exception):
+    """The daemon's directory does not take what is written; ``ended`` says that it is gone."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.ended = error.errno in (errno.ENOENT, errno.ESTALE)
+
+
 class Sent(NamedTuple):
     """How far a put is, in bytes; ``since`` is when its first byte was written (monotonic)."""
 
@@ -69,8 +77,13 @@ def put_document(
         for _ in range(ATTEMPTS):
             try:
                 told = yield from _uploaded(asking, mount, key, listing, terms)
-            except (errors.UnknownUpload, FileNotFoundError):
+            except errors.UnknownUpload:
                 continue
+            except _NotTaken as refused:
+                if refused.ended:
+                    continue
+                # Full, or failing: the daemon knows the figures, and tells them of a put.
+                break
             if told is not None:
                 return told
             break
@@ -142,7 +155,7 @@ def _filled(path: str, listing: Listing) -> Flow[None]:
 
 
 def _open(path: str, file: File, opened: list[int]) -> None:
-    """Open what is read and what is written, in this order.  Raises Unsendable and OSError.
+    """Open what is read and what is written, in this order.  Raises Unsendable and _NotTaken.
 
     A daemon that is not root has made the latter ahead: what is written into it is the daemon's
     at once, where a new one would have to be copied.
@@ -153,15 +166,22 @@ def _open(path: str, file: File, opened: list[int]) -> None:
         raise Unsendable(str(file.place), error.strerror or str(error)) from error
     name = os.path.join(path, file.name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    opened.append(os.open(name, flags, 0o644))
+    try:
+        opened.append(os.open(name, flags, 0o644))
+    except OSError as error:
+        raise _NotTaken(error) from error
 
 
 def _copied(source: int, target: int, left: int) -> int:
-    """Copy some of what is left, in the kernel; how much it was."""
+    """Copy some of what is left, in the kernel; how much it was.  Raises _NotTaken."""
     most = min(left, STEP_BYTES)
     try:
-        return os.copy_file_range(source, target, most)
+        try:
+            return os.copy_file_range(source, target, most)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+        return os.sendfile(target, source, None, most)
     except OSError as error:
-        if error.errno not in _NOT_HERE:
-            raise
-    return os.sendfile(target, source, None, most)
+        # Or the source does not give it, which a put tells of by its name.
+        raise _NotTaken(error) from error

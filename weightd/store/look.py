@@ -29,10 +29,13 @@ PROBE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A use that the kernel reports, and a process behind it where one can be seen."""
+    """A use that the kernel reports, and who is behind it, as far as can be seen.
+
+    Of a hold these are all the ``processes``, of a use one.
+    """
 
     use: Use
-    process: Process | None = None
+    processes: tuple[Process, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,11 @@ class Watch:
             self._held.discard(id)
 
     def name(self, uses: Mapping[GenerationId, Use]) -> dict[GenerationId, Sight]:
-        """Find a process behind each use, as far as it can be seen.  Raises IoError."""
+        """Find who is behind each use, as far as it can be seen.  Raises IoError."""
         with reading("look for processes"):
-            inodes = {id: _inodes(self._root, id) for id in uses}
+            inodes = {
+                id: _inodes(self._root, id, files=use.kind == "use") for id, use in uses.items()
+            }
             locks = processes.flocks()
             device = self._device(locks)
         holds = {
@@ -111,7 +116,7 @@ class Watch:
             if use.kind == "use":
                 named[id] = Sight(use, _first(inodes[id], users))
             else:
-                named[id] = Sight(use, _first([holds[id]] if id in holds else [], lockers))
+                named[id] = Sight(use, lockers.get(holds[id], ()) if id in holds else ())
         return named
 
     # -- insides ---------------------------------------------------------------
@@ -167,5 +172,5 @@ def _inodes(root: Root, id: GenerationId, *, files: bool = True) -> Sequence[Ino
     return [Inode(status.st_dev, status.st_ino) for status in (own, *leaves)]
 
 
-def _first(inodes: Iterable[Inode], found: dict[Inode, Process]) -> Process | None:
-    return next((found[inode] for inode in inodes if inode in found), None)
+def _first(inodes: Iterable[Inode], found: Mapping[Inode, Process]) -> tuple[Process, ...]:
+    return tuple(found[inode] for inode in inodes if inode in found)[:1]

@@ -55,15 +55,15 @@ def flocks() -> list[Flock]:
     return found
 
 
-def lockers(locks: Collection[Flock], inodes: Collection[Inode]) -> dict[Inode, Process]:
-    """For each of ``inodes`` a process that has one of the ``locks`` on it."""
-    found: dict[Inode, Process] = {}
-    for lock in locks:
-        if lock.inode in inodes and lock.inode not in found and lock.pid:
-            process = _process(lock.pid)
-            # Who took it may be gone, and a child of his have it now.
-            if process is not None:
-                found[lock.inode] = process
+def lockers(
+    locks: Collection[Flock], inodes: Collection[Inode]
+) -> dict[Inode, tuple[Process, ...]]:
+    """For each of ``inodes`` the processes that have one of the ``locks`` on it."""
+    found: dict[Inode, tuple[Process, ...]] = {}
+    for pid, inode in sorted({(lock.pid, lock.inode) for lock in locks if lock.inode in inodes}):
+        # Who took it may be gone, and a child of his have it now.
+        if pid and (process := _process(pid)) is not None:
+            found[inode] = (*found.get(inode, ()), process)
     return found
 
 

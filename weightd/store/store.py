@@ -224,7 +224,7 @@ class Store:
         return self._watch.look(ids, for_holds=for_holds)
 
     def name_processes(self, uses: Mapping[GenerationId, Use]) -> dict[GenerationId, Sight]:
-        """A process behind each use, where one can be seen; it may take seconds.
+        """Who is behind each use, as far as can be seen; it may take seconds.
 
         Raises IoError.
         """

@@ -178,14 +178,18 @@ def _compare(announced: dict[str, Announced], leaves: Sequence[Leaf]) -> None:
             raise _wrong(leaf.path, "it was not announced; remove it, or announce it")
         if not stat.S_ISREG(leaf.status.st_mode):
             raise _wrong(leaf.path, "it is no plain file; a model has no links, pipes or devices")
-        if leaf.status.st_nlink != 1:
-            raise _wrong(leaf.path, "it has another name as well, by which it could be changed")
+        _must_be_alone(leaf.path, leaf.status)
         if leaf.status.st_size != file.bytes:
             raise _wrong(leaf.path, f"it has {leaf.status.st_size} bytes, not {file.bytes}")
     found = {leaf.path for leaf in leaves}
     missing = next((file for file in announced.values() if file.path not in found), None)
     if missing is not None:
         raise _wrong(missing.path, "it was announced and is not there yet")
+
+
+def _must_be_alone(path: str, status: os.stat_result) -> None:
+    if status.st_nlink != 1:
+        raise _wrong(path, "it has another name as well, by which it could be changed")
 
 
 def _wrong(path: str, reason: str) -> InvalidRequest:
@@ -227,6 +231,8 @@ def _take_directories(taking: _Taking, directory: int, path: str) -> None:
 def _taken(taking: _Taking, top: int, key: Key, path: str) -> bool:
     """Make a file ours; False where we may not.  Raises InUse, InvalidRequest."""
     with _file(top, path) as descriptor:
+        # Before anything of it is changed: it may be a name of what is none of his.
+        _must_be_alone(path, os.fstat(descriptor))
         if not taking.take(path, descriptor, _FILE_MODE):
             return False
         _must_be_still(key, path, descriptor)

@@ -28,7 +28,7 @@ from weightd.store.idle import idle_reads
 from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 
-STEP_BYTES: Final = 1 << 20
+STEP_BYTES: Final = 4 << 20
 """Read at once: the longest that an eviction waits for, and a multiple of any sector."""
 
 _UNREADABLE: Final = frozenset(
@@ -155,7 +155,7 @@ class _Pass:
                 raise
             at = self._reading.done - before
             problem, actual = "io-error", None
-            reason = f"{entry.path} cannot be read from byte {at} on: {error.strerror}"
+            reason = f"{entry.path} cannot be read at byte {at} or soon after: {error.strerror}"
         if problem is None:
             return None
         return Flaw(entry.path, problem, reason, entry.sha256, actual, self._inode)
