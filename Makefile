@@ -7,7 +7,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 LOCK   := requirements-dev.txt requirements-weights.txt
-JOBS   ?= auto
+# More than there are cores: some tests wait for what has to take its time.
+JOBS   ?= $(shell echo $$(($$(nproc) * 3 / 2)))
+# Each begins with a part of its own, so that what tests share is started once, and
+# takes over from the others at the end.
+SPREAD := -n $(JOBS) --dist worksteal
+# What starts hundreds of processes is not to compile itself in each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-deps test-power-deps check format bench bench-quick lock clean
@@ -19,16 +25,16 @@ run: $(VENV)/.made  ## Start the daemon on a small root and watch the worked exa
 	@$(BIN)/python -m weightd.cli.demo $(if $(ONCE),--once)
 
 test: check  ## Lint, types and floors, then the whole suite
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest $(SPREAD)
 
 test-fast: $(VENV)/.made  ## The suite without the daemons under load and under kill -9
-	$(BIN)/pytest -n $(JOBS) --ignore tests/system
+	$(BIN)/pytest $(SPREAD) --ignore tests/system
 
 test-kill: $(VENV)/.made  ## Kill a daemon at every failpoint, at 100 random instants, and 20 times in one fetch
-	WEIGHTD_KILLS=100 $(BIN)/pytest -n $(JOBS) --timeout 1800 tests/system
+	WEIGHTD_KILLS=100 $(BIN)/pytest $(SPREAD) --timeout 1800 tests/system
 
 test-thorough: $(VENV)/.made  ## Every combination of faults, stories and failpoints, and searches fifty times as long
-	WEIGHTD_THOROUGH=1 $(BIN)/pytest -n $(JOBS) --timeout 3600
+	WEIGHTD_THOROUGH=1 $(BIN)/pytest $(SPREAD) --timeout 3600
 
 test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, 1,000 opens and 200 runs meet evictions
 	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 WEIGHTD_RUNS=200 $(BIN)/pytest -rP --timeout 1800 \

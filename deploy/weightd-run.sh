@@ -15,7 +15,7 @@ pinned=
 fail() {
     code=$1; shift
     echo "weightd-run.sh: $*" >&2
-    [ -z "$pinned" ] || curl -s --unix-socket "$socket" -X DELETE "$pinned"
+    [ -z "$pinned" ] || curl -s --unix-socket "$socket" -X DELETE "$pinned" || :
     exit "$code"
 }
 usage() { fail 2 "$1; usage: weightd-run.sh KEY [--from SOURCE] -- COMMAND [ARGUMENT ...]"; }

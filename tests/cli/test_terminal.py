@@ -139,6 +139,11 @@ def test_a_fetch_shows_a_bar(daemon: Daemon, shell: Shell, tmp_path: Path) -> No
         until(lambda: "goes on without you" in shown.text(), shown.text)
         # The bar gave way to what was said.
         assert "terminal/fetched  [" not in shown.text()
+        shown.clear()
+        shown.type("fetch", "--list")
+        until(lambda: "downloading" in shown.text(), shown.text)
+        [row] = [line for line in shown.lines() if "downloading" in line]
+        assert row.partition("downloading")[2].split()[:4] == ["0%", "0", "B", "of"]
         origin.flowing.set()
 
 

@@ -18,9 +18,12 @@ COLUMNS: Final = (
     Column("ID"),
     Column("KEY", pliant=True),
     Column("STATE"),
-    Column("PROGRESS", rank=1),
-    Column("BEGUN", right=True, rank=3),
-    Column("SOURCE", rank=2, pliant=True),
+    Column("DONE", right=True, rank=1),
+    Column("BYTES", right=True, rank=2),
+    Column("RATE", right=True, rank=3),
+    Column("LEFT", right=True, rank=1),
+    Column("BEGUN", right=True, rank=5),
+    Column("SOURCE", rank=4, pliant=True),
 )
 
 
@@ -127,11 +130,21 @@ def _list(client: Caller, arguments: argparse.Namespace) -> int:
 
 
 def row(job: Any, problem: Any, now: float) -> tuple[str, ...]:
-    from weightd.cli.words import ago, progress
+    from weightd.cli.words import ago, duration, share
+    from weightd.units import format_bytes
 
-    how = progress(job.bytes_done, job.bytes_total, job.rate, job.eta)
-    state = f"{job.state}: {problem['code']}" if problem else job.state
-    return (job.id, job.key, state, how, ago(job.created_at, now), job.source)
+    whole = job.bytes_total
+    return (
+        job.id,
+        job.key,
+        f"{job.state}: {problem['code']}" if problem else job.state,
+        share(job.bytes_done, whole) if whole else "",
+        format_bytes(job.bytes_done) + (f" of {format_bytes(whole)}" if whole else ""),
+        f"{format_bytes(int(job.rate))}/s" if job.rate > 0 else "",
+        "" if job.eta is None else duration(job.eta),
+        ago(job.created_at, now),
+        job.source,
+    )
 
 
 def _cancel(client: Caller, arguments: argparse.Namespace) -> int:

@@ -23,7 +23,6 @@ COLOURS: Final[Mapping[str, str]] = MappingProxyType(
         "doomed": "31",
         "others": "36",
         "title": "1",
-        "faint": "2",
     }
 )
 
