@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.api.serving import Served, answering, problem, serving
+from tests.api.test_uploads import announced, begun, commit, fill
 from tests.store.damages import flip_byte
 from weightd.wire.answers import VerifyEventShape
 
@@ -54,6 +56,16 @@ async def test_a_damaged_model(served: Served) -> None:
     assert (entry["key"], entry["reason"]) == ("m", "damage")
     assert (await served.client.get("/v1/status")).json()["damaged_models"] == 1
     assert "weightd_damaged_models_total 1.0" in (await served.client.get("/metrics")).text
+
+
+async def test_what_was_trusted_unread_is_read_at_last(served: Served) -> None:
+    upload = await begun(served, trusted=True, files=announced({"x": b"12"}, sha256="ab" * 32))
+    fill(upload, {"x": b"12"})
+    assert (await commit(served, upload)).status_code == 201
+    *_, last = await lines(served, "org/m")
+    (flaw,) = last["verification"]["damaged"]
+    assert (flaw["path"], flaw["problem"]) == ("x", "digest-mismatch")
+    assert (flaw["expected"], flaw["actual"]) == ("ab" * 32, hashlib.sha256(b"12").hexdigest())
 
 
 @pytest.mark.parametrize(

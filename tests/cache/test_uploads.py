@@ -181,6 +181,17 @@ async def test_thousands_of_files(root: Path) -> None:
         assert len(outcome.record.manifest.files) == len(files)
 
 
+async def test_far_more_files_than_were_announced_end_it(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        view = await begin(node)
+        for n in range(1100):
+            (view.path / str(n)).touch()
+        await node.cache.uploads.tidy()
+        assert not node.cache.uploads.views()
+        with pytest.raises(InvalidRequest, match="2 were announced"):
+            await node.cache.uploads.commit(view.id)
+
+
 async def test_a_name_that_is_no_text(root: Path) -> None:
     async with running(root, CAPACITY) as node:
         view = await begin(node)

@@ -75,7 +75,8 @@ class Ingest:
         """Names that were taken for a link which could not be made."""
         self._noted = resume is not None
         self._resumed = resume
-        self._lent = False
+        self._lent: int | None = None
+        """How many files another user was let make."""
         self._settled = False
         self._pour = Pour(root)
         self._content: Content | None = None
@@ -198,7 +199,7 @@ class Ingest:
         Raises Forbidden, NoSpace, IoError.
         """
         self._must_be_open()
-        self._lent = True
+        self._lent = len(files)
         with reported(f"opening of {layout.INCOMING}/{self.id}"):
             lending.open_to(self._root, self._here(), uid, gid, files)
         self._root.reach("ingest.opened")
@@ -207,13 +208,13 @@ class Ingest:
     def measure(self) -> int:
         """The bytes of blocks that are on the disk by now, whoever wrote them.
 
-        Raises InvalidRequest when they are hidden from us, and IoError.
+        Raises InvalidRequest when they are hidden from us, or too many files; and IoError.
         """
         self._must_be_open()
         content = self._here()
         with reading(f"look at {layout.INCOMING}/{self.id}"):
             try:
-                occupied = lending.occupied(content, self._root.block)
+                occupied = lending.occupied(content, self._root.block, self._lent or 0)
             except PermissionError:
                 raise takeover.closed() from None
         content.counted(occupied - content.blocks)
@@ -294,7 +295,7 @@ class Ingest:
         """
         if self._settled:
             return self.remains
-        if self._lent:
+        if self._lent is not None:
             self._look_once_more()
         returned = self.adoption is None or self.adoption.give_back()
         self.settle()
@@ -321,7 +322,8 @@ class Ingest:
     @property
     def resumable(self) -> bool:
         """Whether anything stands beside its content that only an arrival needs."""
-        return self._noted or self._lent or bool(self._parts) or self.adoption is not None
+        taken = self._lent is not None or self.adoption is not None
+        return self._noted or taken or bool(self._parts)
 
     @property
     def settled(self) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
-from weightd.errors import Forbidden
+from weightd.errors import Forbidden, InvalidRequest
 from weightd.store import ownership, tree
 from weightd.store.announced import Announced
 from weightd.store.content import Content
@@ -24,6 +25,9 @@ _FILE_MODE: Final = 0o660
 
 AHEAD_BYTES: Final = 64 << 20
 """So much files may hold beyond their ends, all together, without being asked why."""
+
+SPARE_FILES: Final = 1000
+"""So many a tool may have beside those that it was told to make, and as many again."""
 
 _NO_LISTS: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -74,14 +78,22 @@ def _make(content: Content, path: str) -> None:
         os.close(descriptor)
 
 
-def occupied(content: Content, block: int) -> int:
-    """The bytes of blocks that are there by now, whoever wrote them.  Raises OSError.
+def occupied(content: Content, block: int, announced: int) -> int:
+    """The bytes of blocks that are there by now, whoever wrote them.
 
+    Raises InvalidRequest for far more files than the ``announced``, and OSError.
     Files may hold less than their length, and more.  Some filesystems take up
     to twice the length while a file grows, and give it back: that much is not
     held against its writer.
     """
-    found = {leaf.status.st_ino: leaf.status for leaf in tree.walk(content.descriptor)}
+    found = {}
+    # Closed also when it is left early, and with it the directories that it is in.
+    with closing(tree.walk(content.descriptor)) as leaves:
+        for leaf in leaves:
+            found[leaf.status.st_ino] = leaf.status
+            if len(found) > 2 * announced + SPARE_FILES:
+                reason = f"more than {len(found) - 1} files are in it, {announced} were announced"
+                raise InvalidRequest(what="upload", reason=reason)
     length = sum(tree.occupied(status, block) for status in found.values())
     held = sum(status.st_blocks * 512 for status in found.values())
     return length if held <= 2 * length + AHEAD_BYTES else held

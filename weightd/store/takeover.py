@@ -18,9 +18,9 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 from weightd.errors import DigestMismatch, InUse, InvalidRequest
@@ -128,12 +128,12 @@ def take_over(
     announced = {file.path: file for file in files}
     top, taking = content.descriptor, _Taking(content.descriptor)
     with reported(f"taking over of {key}"):
-        _compare(announced, _leaves(top))
+        _compare(announced, top)
         try:
             _take_directories(taking, top, "")
             his = [file for file in files if not _taken(taking, top, key, file.path)]
             # Again, now that nobody comes in between: what is here is what was seen.
-            _compare(announced, _leaves(top))
+            _compare(announced, top)
             root.reach("ingest.taken-over")
             needed = max((round_up(file.bytes, root.block) for file in his), default=0)
             if needed > room:
@@ -153,10 +153,10 @@ def take_over(
             raise
 
 
-def _leaves(top: int) -> list[Leaf]:
+def _leaves(top: int) -> Generator[Leaf, None, None]:
     """All that is there but directories.  Raises InvalidRequest for one that is closed to us."""
     try:
-        return list(tree.walk(top))
+        yield from tree.walk(top)
     except PermissionError:
         raise closed() from None
 
@@ -170,21 +170,26 @@ def closed() -> InvalidRequest:
     return InvalidRequest(what="upload", reason=reason)
 
 
-def _compare(announced: dict[str, Announced], leaves: Sequence[Leaf]) -> None:
+def _compare(announced: dict[str, Announced], top: int) -> None:
     """Raise InvalidRequest unless there is just what was announced."""
-    for leaf in leaves:
-        file = announced.get(leaf.path)
-        if file is None:
-            raise _wrong(leaf.path, "it was not announced; remove it, or announce it")
-        if not stat.S_ISREG(leaf.status.st_mode):
-            raise _wrong(leaf.path, "it is no plain file; a model has no links, pipes or devices")
-        _must_be_alone(leaf.path, leaf.status)
-        if leaf.status.st_size != file.bytes:
-            raise _wrong(leaf.path, f"it has {leaf.status.st_size} bytes, not {file.bytes}")
-    found = {leaf.path for leaf in leaves}
+    # Closed also when it is left early, and with it the directories that it is in.
+    with closing(_leaves(top)) as leaves:
+        found = {_as_announced(announced, leaf) for leaf in leaves}
     missing = next((file for file in announced.values() if file.path not in found), None)
     if missing is not None:
         raise _wrong(missing.path, "it was announced and is not there yet")
+
+
+def _as_announced(announced: dict[str, Announced], leaf: Leaf) -> str:
+    file = announced.get(leaf.path)
+    if file is None:
+        raise _wrong(leaf.path, "it was not announced; remove it, or announce it")
+    if not stat.S_ISREG(leaf.status.st_mode):
+        raise _wrong(leaf.path, "it is no plain file; a model has no links, pipes or devices")
+    _must_be_alone(leaf.path, leaf.status)
+    if leaf.status.st_size != file.bytes:
+        raise _wrong(leaf.path, f"it has {leaf.status.st_size} bytes, not {file.bytes}")
+    return leaf.path
 
 
 def _must_be_alone(path: str, status: os.stat_result) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -111,7 +111,7 @@ def listing(directory: int) -> Iterator[Iterator[os.DirEntry[str]]]:
         yield entries
 
 
-def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Iterator[Leaf]:
+def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Generator[Leaf, None, None]:
     """Every leaf below ``top``.  What vanishes meanwhile is passed over.  Raises OSError."""
     with listing(top) as entries:
         for entry in entries:
