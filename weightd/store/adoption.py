@@ -85,6 +85,7 @@ class Adoption:
         self._root = root
         self._content = content
         self._key = key
+        self._moved: list[_Source] = []
         self.stranded: tuple[str, ...] = ()
         """After `give_back`: the places of those that could not go back."""
 
@@ -103,8 +104,8 @@ class Adoption:
                     self._share(source, source.stays)
             self._note(moving)
             self._root.reach("adopt.noted")
+            self._moved = moving
             self._move_all(moving)
-            self._flush_homes(moving)
 
     def give_back(self) -> bool:
         """Put back what was renamed; whether all of it is where it was.  Never raises OSError."""
@@ -185,10 +186,17 @@ class Adoption:
         finally:
             os.close(original)
 
-    def _flush_homes(self, moved: Sequence[_Source]) -> None:
-        for place in {source.offered.place.rpartition("/")[0]: source for source in moved}.values():
-            with home_of(self._root, place.offered.place) as (home, _):
-                flush(home)
+    def flush_homes(self) -> None:
+        """Bring to stable storage that the files are gone from where they were.
+
+        Once they are flushed themselves: the same write of a journal has both then.
+        Raises InvalidRequest, NoSpace, IoError.
+        """
+        places = {one.offered.place.rpartition("/")[0]: one.offered.place for one in self._moved}
+        with reported(f"adoption of {self._key}"):
+            for place in places.values():
+                with home_of(self._root, place) as (home, _):
+                    flush(home)
 
 
 def _copy(original: int, target: int, size: int) -> None:

@@ -230,6 +230,7 @@ class Ingest:
         with adoption.verified(files):
             taken = self.take_over([one.known for one in files], trusted=True)
         adoption.must_match(files, taken)
+        self.adoption.flush_homes()
         return taken
 
     def take_over(
