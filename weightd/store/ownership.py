@@ -64,8 +64,12 @@ def own(descriptor: int, mode: int) -> None:
 
 
 def give_back(descriptor: int, was: Before) -> None:
-    """Let it be as it was before `own`.  Raises OSError."""
-    os.fchmod(descriptor, stat.S_IMODE(was.status.st_mode))
+    """Let it be as it was before `own`, but for a file's setuid and setgid.  Raises OSError."""
+    mode = stat.S_IMODE(was.status.st_mode)
+    if not stat.S_ISDIR(was.status.st_mode):
+        # It is still ours, and whoever has it open could run it as us.
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)
+    os.fchmod(descriptor, mode)
     for name, value in was.lists:
         os.setxattr(descriptor, name, value)
     if was.status.st_uid != os.geteuid():
