@@ -202,7 +202,7 @@ def holders(node: Node) -> list[str]:
 
 def read_only(node: Node, yes: bool) -> None:
     """Make SQLite refuse to write, as a full or failing disk does."""
-    database = node.cache._database
+    database = node.cache._pins._database
     with database._using:
         database._connection.execute(f"PRAGMA query_only = {'ON' if yes else 'OFF'}")
 
@@ -223,12 +223,12 @@ async def test_of_pins_that_fail_together_none_stands(root: Path) -> None:
     async with running(root, CAPACITY) as node:
         await node.put("model", BLOCK)
         read_only(node, True)
-        node.cache._database._using.acquire()
+        node.cache._pins._database._using.acquire()
         pins = [asyncio.create_task(node.cache.pin("replica", KEY, ttl=n + 1.0)) for n in range(3)]
         while node.usage.pins == 0:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
-        node.cache._database._using.release()
+        node.cache._pins._database._using.release()
         outcomes = await soon(asyncio.gather(*pins, return_exceptions=True))
         assert all(isinstance(outcome, StateUnwritable) for outcome in outcomes)
         assert holders(node) == []

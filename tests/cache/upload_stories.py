@@ -24,7 +24,7 @@ async def begin(
     node: Node, key: Key = KEY, files: dict[str, bytes] | None = None, *, wait: float = 0.0
 ) -> UploadView:
     announced = [Announced(path, len(body)) for path, body in (files or FILES).items()]
-    return await node.cache.begin_upload(key, announced, OWNER, wait=wait, trusted=False)
+    return await node.cache.uploads.begin(key, announced, OWNER, wait=wait, trusted=False)
 
 
 def fill(view: UploadView, files: dict[str, bytes] | None = None) -> None:

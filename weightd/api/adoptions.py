@@ -27,7 +27,7 @@ async def post_adopt(request: Request) -> Response:
     asked = await read_json(
         request, AdoptRequest, desk.limits.idle_timeout, most=ANNOUNCEMENT_BYTES_MAX
     )
-    adopted = desk.cache.adopt(
+    adopted = desk.cache.adoptions.adopt(
         Key.parse(asked.key),
         [_offered(file) for file in asked.files],
         owner_of(request).uid,

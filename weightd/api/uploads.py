@@ -33,7 +33,7 @@ async def post_upload(request: Request) -> Response:
         request, UploadRequest, desk.limits.idle_timeout, most=ANNOUNCEMENT_BYTES_MAX
     )
     files = [Announced(file.path, file.bytes, file.sha256) for file in asked.files]
-    begun = desk.cache.begin_upload(
+    begun = desk.cache.uploads.begin(
         Key.parse(asked.key), files, owner_of(request), wait=query.wait, trusted=asked.trusted
     )
     view = await while_there(request, begun)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from weightd.cache.admission import Admission, Need, Want
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
-from weightd.cache.publishing import Origination, Publications
+from weightd.cache.publishing import UNTOLD, Origination, Publications
 from weightd.cache.records import PutOutcome
 from weightd.cache.tasks import completed
 from weightd.errors import Blocked, DiskFull, InvalidRequest, IoError, TooLarge
@@ -41,16 +41,18 @@ class Adoptions:
         key: Key,
         files: Sequence[Offered],
         uid: int,
-        origination: Origination,
-        wait: float,
+        *,
+        origination: Origination = UNTOLD,
+        wait: float = 0.0,
     ) -> PutOutcome:
         """Make a model of files that the user ``uid`` has somewhere on this filesystem.
 
         ``wait`` is how long to wait while blocked, in seconds.  Once it has room it
         runs to its end, whoever stops waiting.  Raises InvalidRequest for what cannot
-        be adopted, InUse, DigestMismatch, TooLarge, Blocked, DiskFull, TooMany, Pinned or
-        IoError; every file is then where it was, unless the error says otherwise.
+        be adopted, InUse, DigestMismatch, TooLarge, Blocked, DiskFull, TooMany, Pinned,
+        Draining or IoError; every file is then where it was, unless the error says otherwise.
         """
+        self._context.must_take_new()
         ingest = self._context.store.begin(key)
         ingest.announce([one.file for one in files])
         if any(one.trusted and one.file.sha256 is None for one in files):

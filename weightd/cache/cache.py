@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Final, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from weightd.cache import start
 from weightd.cache.admission import Admission
@@ -26,8 +26,9 @@ from weightd.cache.fetching.front import Fetching
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
-from weightd.cache.pinning import Pins, told_in_time
-from weightd.cache.publishing import UNTOLD, Origination, Publications
+from weightd.cache.lost_pins import LostPins
+from weightd.cache.pinning import Pins
+from weightd.cache.publishing import Publications
 from weightd.cache.records import (
     Body,
     Contents,
@@ -39,7 +40,6 @@ from weightd.cache.records import (
     Record,
     Snapshot,
     State,
-    UploadView,
     Verdict,
 )
 from weightd.cache.snapshot import take_snapshot
@@ -47,25 +47,21 @@ from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed, ended
 from weightd.cache.trimming import Trimming
 from weightd.cache.upkeep import Memory, Upkeep
-from weightd.cache.uploads import Owner, Uploads
+from weightd.cache.uploads import Uploads
 from weightd.cache.verifying import Verifications
 from weightd.cache.warming import Warmings
 from weightd.cache.workers import Workers
 from weightd.errors import (
-    Draining,
     InUse,
     IoError,
     NotResident,
     Starting,
-    StateUnwritable,
 )
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import POLICIES, Ledger
 from weightd.model import Digest, Eviction, Key
 from weightd.store import (
-    Announced,
     HistoryDatabase,
-    Offered,
     PinDatabase,
     ScanReport,
     SeizeRefused,
@@ -74,8 +70,6 @@ from weightd.store import (
 
 P = ParamSpec("P")
 D = TypeVar("D", PinDatabase, HistoryDatabase)
-
-ACCEPT_AGAIN_SECONDS: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +116,7 @@ class WeightCache:
             self._context, self._admission, self._evictions, self._checks, self._publications
         )
         self.uploads = Uploads(self._context, self._admission, self._evictions, self._publications)
-        self._adoptions = Adoptions(
+        self.adoptions = Adoptions(
             self._context, self._admission, self._evictions, self._publications
         )
         self.verifications = Verifications(self._context, self._checks)
@@ -131,7 +125,7 @@ class WeightCache:
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
-        self._accepting: asyncio.Task[None] | None = None
+        self._lost_pins: LostPins | None = None
         self._databases: list[PinDatabase | HistoryDatabase] = []
         self._upkeep: Upkeep | None = None
         self._memory: Memory | None = None
@@ -207,13 +201,12 @@ class WeightCache:
         loss = await context.workers.disk(database.loss)
         if loss is not None:
             context.ledger.doubt_pins()
-        self._database = database
+        lost = self._lost_pins = LostPins(context, self._evictions, database)
         self._pins = Pins(context, self._evictions, database, self._boot_id)
         await self._pins.load(report.damaged)
         if loss is not None:
             # Not before the pins taken since the loss stand in the books.
-            left = loss.since + context.options.accept_loss_after - context.clock.now()
-            self._accepting = context.tasks.spawn(self._accept_later(left), "accept later")
+            lost.accept_at(loss.since + context.options.accept_loss_after)
         return self._pins
 
     async def _opened(self, make: Callable[P, D], /, *args: P.args, **kwargs: P.kwargs) -> D:
@@ -271,8 +264,8 @@ class WeightCache:
     async def _shut(self) -> None:
         if self._upkeep is not None:
             self._upkeep.stop()
-        if self._accepting is not None:
-            self._accepting.cancel()
+        if self._lost_pins is not None:
+            self._lost_pins.stop()
         await self.uploads.close()
         await self._context.tasks.finish()
         if self._memory is not None:
@@ -312,7 +305,7 @@ class WeightCache:
 
     async def put(self, key: Key, body: Body, terms: PutTerms) -> PutOutcome:
         """Take a model in; see `Arrivals.put`.  Raises Draining as well."""
-        self._must_take_new()
+        self._context.must_take_new()
         return await self._arrivals.put(key, body, terms)
 
     async def delete(self, key: Key) -> None:
@@ -342,7 +335,7 @@ class WeightCache:
         NotResident (a miss), GenerationGone, StateUnwritable or Draining, and
         with ``uid`` Forbidden for a pin of another and TooMany.
         """
-        self._must_take_new()
+        self._context.must_take_new()
         wished = self._context.clock.now()
         try:
             held = self._context.ledger.held(holder, key)
@@ -383,31 +376,8 @@ class WeightCache:
         Starting, or what the job failed with: TooLarge, Blocked, DiskFull,
         OriginFailed, OriginTimeout, DigestMismatch, FetchCancelled, IoError.
         """
-        self._must_take_new()
+        self._context.must_take_new()
         return await self.fetching.fetch(key, terms)
-
-    async def begin_upload(
-        self, key: Key, files: Sequence[Announced], owner: Owner, *, wait: float, trusted: bool
-    ) -> UploadView:
-        """Promise room for files that ``owner`` writes himself; see `Uploads.begin`.
-
-        Also raises Draining.
-        """
-        self._must_take_new()
-        return await self.uploads.begin(key, files, owner, wait=wait, trusted=trusted)
-
-    async def adopt(
-        self,
-        key: Key,
-        files: Sequence[Offered],
-        uid: int,
-        *,
-        origination: Origination = UNTOLD,
-        wait: float = 0.0,
-    ) -> PutOutcome:
-        """Make a model of files where they are; see `Adoptions.adopt`.  Also raises Draining."""
-        self._must_take_new()
-        return await self._adoptions.adopt(key, files, uid, origination, wait)
 
     @property
     def fetching(self) -> Fetching:
@@ -429,36 +399,10 @@ class WeightCache:
         return self._sweep.completed_at
 
     async def accept_loss(self) -> None:
-        """Evict again, although pins were lost.  Without a loss it does nothing."""
-        # Apart from the caller, whose cancellation would end the write with it.
-        accepting = self._context.tasks.spawn(self._accept_loss(), "accept loss")
-        await told_in_time(accepting, self._context.options.pin_timeout)
-
-    async def _accept_loss(self) -> None:
-        try:
-            await asyncio.wrap_future(self._database.accept_loss())
-        except StateUnwritable as error:
-            raise StateUnwritable(error.error, "accept-loss") from error
-        if self._accepting is not None:
-            self._accepting.cancel()
-        gone = self._context.ledger.accept_loss()
-        self._context.changed.notify()
-        await self._evictions.let_go(gone)
-        await self._evictions.let_damaged_go()
-
-    async def _accept_later(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(max(0.0, seconds))
-            log.warning("nobody accepted the loss of pins in time; evicting again")
-            try:
-                return await self.accept_loss()
-            except StateUnwritable as error:
-                log.warning("the loss of pins is not accepted yet: %s", error)
-                seconds = ACCEPT_AGAIN_SECONDS
-
-    def _must_take_new(self) -> None:
-        if self._context.state == "draining":
-            raise Draining
+        """See `LostPins.accept`.  Also raises Starting."""
+        if self._lost_pins is None:
+            raise Starting
+        await self._lost_pins.accept()
 
     # -- What it says of itself --------------------------------------------------
 

@@ -21,7 +21,7 @@ from weightd.cache.health import Health
 from weightd.cache.records import Record, State
 from weightd.cache.tasks import Rounds, Signal, Tasks
 from weightd.cache.workers import Workers
-from weightd.errors import DiskFull, IoError
+from weightd.errors import DiskFull, Draining, IoError
 from weightd.failpoints import Reach
 from weightd.ledger import Generation, Ledger, PolicyName, Room, disk_full
 from weightd.model import GenerationId, Key, Manifest
@@ -195,6 +195,11 @@ class Context:
 
     def __post_init__(self) -> None:
         self._looks = Rounds(self.tasks, "look", self._look)
+
+    def must_take_new(self) -> None:
+        """Raise Draining once nothing new is taken any more."""
+        if self.state == "draining":
+            raise Draining
 
     def record(self, generation: Generation) -> Record:
         """A generation as answers show it."""

@@ -125,8 +125,9 @@ class Uploads:
 
         ``wait`` is how long to wait while blocked, in seconds.  With ``trusted``
         the hashes are taken as they were announced.  Raises InvalidRequest, Forbidden,
-        TooMany, TooLarge, Blocked, DiskFull or IoError; nothing is kept then.
+        TooMany, TooLarge, Blocked, DiskFull, Draining or IoError; nothing is kept then.
         """
+        self._context.must_take_new()
         ingest = self._context.store.begin(key)
         ingest.announce(files)
         if trusted and any(file.sha256 is None for file in files):

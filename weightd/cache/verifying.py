@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
 from weightd.cache.records import Event, VerifyView
-from weightd.errors import Draining, IoError, NotResident, TooMany, WeightdError
+from weightd.errors import IoError, NotResident, TooMany, WeightdError
 from weightd.ledger import Generation
 from weightd.model import Key, Manifest
 from weightd.store import Flaw, Reading, Verified
@@ -79,8 +79,7 @@ class Verifications:
         outcome.  What is damaged is set aside.  No lookup is counted.
         Raises NotResident, TooMany and Draining, and IoError while an eviction hangs.
         """
-        if self._context.state == "draining":
-            raise Draining
+        self._context.must_take_new()
         if len(self._running) > self._context.options.verifications:
             raise TooMany("verifications under way and waiting", len(self._running))
         await self._context.settled(key)

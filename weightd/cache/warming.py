@@ -45,8 +45,7 @@ class Warmings:
         No lookup is counted.  Raises NotResident, also when it goes meanwhile,
         TooMany, Draining and IoError.
         """
-        if self._context.state == "draining":
-            raise Draining
+        self._context.must_take_new()
         if self._waiting > self._context.options.warmings:
             raise TooMany("models being read into memory, or waiting", self._waiting)
         self._waiting += 1
