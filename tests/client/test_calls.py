@@ -143,6 +143,18 @@ def test_a_put_that_breaks_off_leaves_nothing(
     assert client.get(key) is None
 
 
+def test_a_file_that_grows_meanwhile_is_not_put(client: Client, key: str, tmp_path: Path) -> None:
+    place = tmp_path / "weights"
+    place.write_bytes(b"half of it")
+
+    def grow(_: object) -> None:
+        os.truncate(place, 20)
+
+    with pytest.raises(Unsendable, match="longer than the 10 bytes"):
+        client.put(key, place, progress=grow)
+    assert client.get(key) is None
+
+
 def test_a_put_tells_how_far_it_is(client: Client, key: str, directory: Path) -> None:
     told: list[Sent] = []
     client.put(key, directory, progress=told.append)
