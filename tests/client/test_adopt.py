@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,9 @@ from weightd.client.faults import Unsendable
 from weightd.errors import InvalidRequest, TooLarge
 
 WEIGHTS = bytes(range(256)) * 400
+DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
+COMMIT = "c" * 40
+ANOTHER = 65534
 
 
 @pytest.fixture
@@ -61,31 +67,76 @@ def test_a_refusal_has_its_class_and_changes_nothing(client: Client, key: str, h
         client.adopt(key, home.parent / "nothing")
 
 
-def test_a_revision_of_a_cache_is_taken(client: Client, key: str, tmp_path: Path) -> None:
-    """Laid out by hand, with blobs in the store that repositories share."""
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Laid out by hand as the hub's client does, with blobs that repositories share."""
     cache = tmp_path / "hub"
-    home, commit = cache / "models--org--m", "c" * 40
-    digest = hashlib.sha256(WEIGHTS).hexdigest()
+    home = cache / "models--org--m"
     store = cache / "blobs" / "ab" / ("ab" * 32)
-    for place in (store.parent, home / "blobs", home / "snapshots" / commit, home / "refs"):
+    for place in (store.parent, home / "blobs", home / "snapshots" / COMMIT, home / "refs"):
         place.mkdir(parents=True)
     store.write_bytes(WEIGHTS)
     store.with_name(f"{store.name}.refs").write_text("{}")
-    (home / "blobs" / digest).symlink_to(f"../../blobs/ab/{store.name}")
-    (home / "snapshots" / commit / "weights").symlink_to(f"../../blobs/{digest}")
-    (home / "refs" / "main").write_text(commit)
+    (home / "blobs" / DIGEST).symlink_to(f"../../blobs/ab/{store.name}")
+    (home / "snapshots" / COMMIT / "weights").symlink_to(f"../../blobs/{DIGEST}")
+    (home / "refs" / "main").write_text(COMMIT)
     (home / "trees").mkdir()
-    (home / "trees" / f"{commit}.json").write_text("{}")
+    (home / "trees" / f"{COMMIT}.json").write_text("{}")
+    return cache
+
+
+def test_a_revision_of_a_cache_is_taken(client: Client, key: str, cache: Path) -> None:
     found = hubcache.snapshots(cache)
     assert [(one.repository, one.commit, one.refs, one.faults) for one in found] == [
-        ("org/m", commit, ("main",), ())
+        ("org/m", COMMIT, ("main",), ())
     ]
     model = client.adopt_offering(key, lambda: hubcache.offered(cache, found[0], found))
-    assert (model.source, model.revision) == ("hf://org/m", commit)
-    assert [one.sha256 for one in model.files] == [digest]
-    assert not home.exists()
-    assert not os.listdir(store.parent)
+    assert (model.source, model.revision) == ("hf://org/m", COMMIT)
+    assert [one.sha256 for one in model.files] == [DIGEST]
+    assert not (cache / "models--org--m").exists()
+    assert not os.listdir(cache / "blobs" / "ab")
     assert hubcache.snapshots(cache) == []
+
+
+def test_a_revision_that_is_here_already_stays_in_its_cache(
+    client: Client, key: str, cache: Path
+) -> None:
+    """Its bytes do, so what leads to them does."""
+    found = hubcache.snapshots(cache)
+    model = client.put(key, found[0].path)
+    again = client.adopt_offering(key, lambda: hubcache.offered(cache, found[0], found))
+    assert again.generation == model.generation
+    assert hubcache.snapshots(cache) == found
+
+
+def test_a_link_that_leads_to_itself_is_forgotten_with_the_rest(
+    client: Client, key: str, cache: Path
+) -> None:
+    snapshot = cache / "models--org--m" / "snapshots" / COMMIT
+    (snapshot / "around").symlink_to("around")
+    found = hubcache.snapshots(cache)
+    assert [one.faults for one in found] == [("around is missing: the blob is gone",)]
+    client.adopt_offering(key, lambda: hubcache.offered(cache, found[0], found, partial=True))
+    assert hubcache.snapshots(cache) == []
+
+
+@pytest.mark.needs("root")
+def test_a_directory_that_is_not_his_to_remove_stays() -> None:
+    """The model is here all the same."""
+    code = (
+        "import os, sys; from weightd.client.offering import directory; "
+        f"os.setuid({ANOTHER}); found = directory(sys.argv[1], None); "
+        "os.unlink(found.files[0].place); found.tidy()"
+    )
+    with tempfile.TemporaryDirectory() as parent:
+        home = Path(parent) / "home"
+        home.mkdir()
+        (home / "weights").write_bytes(b"")
+        Path(parent).chmod(0o755)
+        os.chown(home, ANOTHER, ANOTHER)
+        here = Path(__file__).parents[2]
+        subprocess.run([sys.executable, "-c", code, str(home)], check=True, cwd=here)
+        assert os.listdir(home) == []
 
 
 def test_what_the_daemon_does_not_take_is_told_by_file(

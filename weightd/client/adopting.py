@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from weightd import errors
 from weightd.client import calls, flows
-from weightd.client.asking import Asking
-from weightd.client.effects import Do, Flow
+from weightd.client.asking import Asking, parsed
+from weightd.client.effects import Answer, Do, Flow
 from weightd.client.faults import LeftMidway, Unreachable, Unsendable
 from weightd.client.mount import Mount
 from weightd.client.offering import Offering
 from weightd.client.records import Model
+
+_ADOPTED: Final = 201
+"""How an adoption is answered for which something was done."""
 
 
 def adopt(
@@ -35,7 +38,7 @@ def adopt_document(
     """The same as the daemon tells it."""
     offering: Offering = yield Do(offered)
     try:
-        told = yield from _asked(asking, key, offering, wait)
+        answer: Answer = yield from _asked(asking, key, offering, wait)
     except Unreachable as gone:
         if (yield Do(lambda: _moved(offering))):
             raise LeftMidway(gone.socket, gone.error, gone.looked) from gone
@@ -45,20 +48,25 @@ def adopt_document(
         told = yield from _done_before(asking, key, offering)
         if told is None:
             raise
+    else:
+        told = parsed(answer.body)
+        if answer.status != _ADOPTED:
+            # The same content was here: every file is where it was, and what leads to it stays.
+            return told
     yield Do(lambda: _tidied(offering))
     return told
 
 
-def _asked(asking: Asking, key: str, offering: Offering, wait: float) -> Flow[Any]:
+def _asked(asking: Asking, key: str, offering: Offering, wait: float) -> Flow[Answer]:
     request = calls.adopt(key, offering, wait)
     try:
-        return (yield from asking.document(request))
+        return (yield from asking.answer(request))
     except Unreachable:
         if asking.met or not (yield Do(lambda: _moved(offering))):
             raise
         # It was there, and went away over this: as for one that has answered, wait for it.
         asking.met = True
-        return (yield from asking.document(request))
+        return (yield from asking.answer(request))
 
 
 def _moved(offering: Offering) -> bool:

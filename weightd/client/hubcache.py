@@ -33,6 +33,9 @@ _INDEX_BYTES_MAX: Final = 64 << 20
 SMALL: Final = 16 << 20
 """A file of at most so many bytes that is kept is copied where its blocks cannot be shared."""
 
+_LINKS_MAX: Final = 40
+"""No more are followed by the kernel."""
+
 _SHORTEST: Final = 6
 """So many digits of a commit are enough to name it."""
 
@@ -263,7 +266,8 @@ def _forget(top: Path, snapshot: Snapshot) -> None:
 def _forget_file(top: Path, link: Path) -> None:
     """A file of the snapshot, and on its way to the bytes what leads nowhere now."""
     hops = [link]
-    while hops[-1].is_symlink():
+    # Some lead back to themselves.
+    while hops[-1].is_symlink() and len(hops) <= _LINKS_MAX:
         hops.append(Path(os.path.abspath(hops[-1].parent / os.readlink(hops[-1]))))
     link.unlink()
     if hops[-1].exists():

@@ -6,6 +6,7 @@ hub's client wrote down beside a download.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -23,6 +24,8 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SUM: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.ASCII)
 _ESCAPED: Final = re.compile(r"\\(.)")
 _CHANGED_SECONDS: Final = 1.0
+_STAYS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENOTEMPTY})
+"""An empty directory of somebody else's, or on which something is mounted; or not empty again."""
 
 
 class Offer(NamedTuple):
@@ -201,7 +204,11 @@ def _downloaded(top: Path, found: Mapping[str, int]) -> dict[str, str]:
 
 
 def _tidy(top: Path) -> None:
-    """Remove the directories that nothing is in any more."""
+    """Remove the directories that nothing is in any more, but for what is not this user's to."""
     for place, _, _ in os.walk(top, topdown=False):
-        if not os.listdir(place):
-            os.rmdir(place)
+        try:
+            if not os.listdir(place):
+                os.rmdir(place)
+        except OSError as error:
+            if error.errno not in _STAYS:
+                raise
