@@ -192,6 +192,33 @@ async def test_far_more_files_than_were_announced_end_it(root: Path) -> None:
             await node.cache.uploads.commit(view.id)
 
 
+async def test_far_more_directories_end_it_too(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        view = await begin(node)
+        for n in range(1100):
+            (view.path / str(n)).mkdir()
+        await node.cache.uploads.tidy()
+        assert not node.cache.uploads.views()
+        with pytest.raises(InvalidRequest, match="directories are in it"):
+            await node.cache.uploads.commit(view.id)
+
+
+async def test_what_is_hidden_far_below_ends_it(root: Path) -> None:
+    """Nobody writes without bound where it is not looked, and all of it goes."""
+    async with running(root, CAPACITY) as node:
+        view = await begin(node)
+        fill(view)
+        deep = view.path.joinpath(*70 * "d")
+        deep.mkdir(parents=True)
+        (deep / "more").write_bytes(bytes(CAPACITY))
+        await node.cache.uploads.tidy()
+        assert not node.cache.uploads.views()
+        with pytest.raises(InvalidRequest, match="deeper than any model"):
+            await node.cache.uploads.commit(view.id)
+        await is_as_good_as_new(node)
+        assert not list((root / "doomed").iterdir())
+
+
 async def test_a_name_that_is_no_text(root: Path) -> None:
     async with running(root, CAPACITY) as node:
         view = await begin(node)

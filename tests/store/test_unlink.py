@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.store.support import MAPS, OPENS, Claims, Zeros, names_in, process, put
-from weightd.errors import IoError
 from weightd.store import Doomed, Store
 from weightd.store.unlink import SLICE
 
@@ -113,14 +112,34 @@ def test_names_that_change_meanwhile_are_no_error(store: Store) -> None:
     assert doomed.id not in names_in(store, "doomed")
 
 
-def test_what_cannot_be_removed_is_an_error_that_can_be_tried_again(store: Store) -> None:
+def test_directories_go_however_deep_they_are(store: Store) -> None:
+    """Deeper than one may have descriptors open, or call oneself; with a file at every level."""
     doomed = doomed_model(store, 10)
-    deep = store.root / "doomed" / doomed.id / "m"
-    for _ in range(70):
-        deep /= "d"
+    top = store.root / "doomed" / doomed.id / "m"
+    os.chmod(top, 0o755)
+    directory = os.open(top, os.O_RDONLY)
+    for _ in range(1200):
+        os.close(os.open("f", os.O_WRONLY | os.O_CREAT, dir_fd=directory))
+        os.mkdir("deep", dir_fd=directory)
+        below = os.open("deep", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(directory)
+    freed = Claims()
+    assert store.unlink(doomed, freed) == 0
+    assert freed.total == doomed.bytes
+    assert doomed.id not in names_in(store, "doomed")
+
+
+def test_what_somebody_has_open_far_below_stays_counted(store: Store) -> None:
+    doomed = doomed_model(store, 10)
+    deep = (store.root / "doomed" / doomed.id / "m").joinpath(*100 * "d")
     os.chmod(store.root / "doomed" / doomed.id / "m", 0o755)
     deep.mkdir(parents=True)
-    with pytest.raises(IoError, match="deeper than any model"):
-        store.unlink(doomed, Claims())
-    shutil.rmtree(store.root / "doomed" / doomed.id / "m" / "d")
-    assert store.unlink(doomed, Claims()) == 0
+    (deep / "f").write_bytes(b"1")
+    block = store.blocks(1)
+    with (deep / "f").open("rb"):
+        assert store.unlink(doomed, Claims()) == block
+    freed = Claims()
+    assert store.unlink(doomed, freed) == 0
+    assert freed.total == block

@@ -27,7 +27,10 @@ AHEAD_BYTES: Final = 64 << 20
 """So much files may hold beyond their ends, all together, without being asked why."""
 
 SPARE_FILES: Final = 1000
-"""So many a tool may have beside those that it was told to make, and as many again."""
+"""So many a tool may have beside those that it was told to make, and as many again.
+
+The same goes for directories.
+"""
 
 _NO_LISTS: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -81,19 +84,41 @@ def _make(content: Content, path: str) -> None:
 def occupied(content: Content, block: int, announced: int) -> int:
     """The bytes of blocks that are there by now, whoever wrote them.
 
-    Raises InvalidRequest for far more files than the ``announced``, and OSError.
+    Raises InvalidRequest for far more files than the ``announced``, or than
+    directories that those need, and for what nobody could look into; and OSError.
     Files may hold less than their length, and more.  Some filesystems take up
     to twice the length while a file grows, and give it back: that much is not
     held against its writer.
     """
     found = {}
+    directories = _Counted("directories", len(content.directories))
+    files = _Counted("files", announced)
     # Closed also when it is left early, and with it the directories that it is in.
-    with closing(tree.walk(content.descriptor)) as leaves:
-        for leaf in leaves:
-            found[leaf.status.st_ino] = leaf.status
-            if len(found) > 2 * announced + SPARE_FILES:
-                reason = f"more than {len(found) - 1} files are in it, {announced} were announced"
-                raise InvalidRequest(what="upload", reason=reason)
+    with closing(tree.walk(content.descriptor, entering=directories.more)) as leaves:
+        try:
+            for leaf in leaves:
+                if leaf.status.st_ino not in found:
+                    files.more(leaf.path)
+                found[leaf.status.st_ino] = leaf.status
+        except tree.TooDeep as error:
+            raise InvalidRequest(what="upload", reason=str(error.strerror)) from None
     length = sum(tree.occupied(status, block) for status in found.values())
     held = sum(status.st_blocks * 512 for status in found.values())
     return length if held <= 2 * length + AHEAD_BYTES else held
+
+
+class _Counted:
+    """Things of a ``kind`` that an upload has, of which so many were ``announced``."""
+
+    def __init__(self, kind: str, announced: int) -> None:
+        self._kind = kind
+        self._announced = announced
+        self._found = 0
+
+    def more(self, _: str) -> None:
+        """Count one.  Raises InvalidRequest when there are far too many."""
+        self._found += 1
+        most = 2 * self._announced + SPARE_FILES
+        if self._found > most:
+            reason = f"more than {most} {self._kind} are in it, {self._announced} were announced"
+            raise InvalidRequest(what="upload", reason=reason)

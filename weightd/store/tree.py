@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -23,6 +23,14 @@ CREATE_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_
 
 # Deeper than any model may be (model.FILE_DEPTH_MAX); what is deeper was planted.
 DEPTH_MAX: Final = 64
+
+
+class TooDeep(OSError):
+    """A directory is below more others than in any model."""
+
+
+def _unheard(_: str) -> None:
+    pass
 
 
 class Leaf(NamedTuple):
@@ -111,8 +119,16 @@ def listing(directory: int) -> Iterator[Iterator[os.DirEntry[str]]]:
         yield entries
 
 
-def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Generator[Leaf, None, None]:
-    """Every leaf below ``top``.  What vanishes meanwhile is passed over.  Raises OSError."""
+def walk(
+    top: int,
+    prefix: str = "",
+    depth: int = DEPTH_MAX,
+    entering: Callable[[str], object] = _unheard,
+) -> Generator[Leaf, None, None]:
+    """Every leaf below ``top``.  What vanishes meanwhile is passed over.
+
+    ``entering`` is told of each directory.  Raises OSError, TooDeep among them.
+    """
     with listing(top) as entries:
         for entry in entries:
             path = prefix + entry.name
@@ -125,8 +141,9 @@ def walk(top: int, prefix: str = "", depth: int = DEPTH_MAX) -> Generator[Leaf, 
                 continue
             try:
                 if depth == 0:
-                    raise OSError(None, f"{printable(path)} is deeper than any model")
-                yield from walk(child, path + "/", depth - 1)
+                    raise TooDeep(None, f"{printable(path)} is deeper than any model")
+                entering(path)
+                yield from walk(child, path + "/", depth - 1, entering)
             finally:
                 os.close(child)
 

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from weightd.store import layout, lease, ownership, progress, tree
 from weightd.store.arrival import Parked
-from weightd.store.faults import printable, reported
+from weightd.store.faults import reported
 from weightd.store.layout import Doomed
 from weightd.store.root import Root
 from weightd.units import round_up
@@ -40,7 +40,7 @@ def unlink(root: Root, doomed: Doomed, freed: Freed) -> int:
         _bring(root, doomed.id)
         try:
             with tree.opened(doomed.id, root.doomed) as top:
-                left = _Remover(root, top, freed).empty(top)
+                left = _Remover(root, top, freed).all()
         except FileNotFoundError:
             return 0
         if left == 0:
@@ -92,6 +92,15 @@ class _Remover:
         self._freed = freed
         # What arrived in pieces may have holes.
         self._holes = tree.exists(progress.NAME, top)
+        self._brought_up = False
+
+    def all(self) -> int:
+        """Remove everything; the bytes left."""
+        while True:
+            self._brought_up = False
+            left = self.empty(self._top)
+            if not self._brought_up:
+                return left
 
     def empty(self, directory: int, depth: int = tree.DEPTH_MAX) -> int:
         """Remove everything below ``directory``; the bytes left."""
@@ -109,7 +118,8 @@ class _Remover:
 
     def _directory(self, name: str, parent: int, depth: int) -> int:
         if depth == 0:
-            raise OSError(None, f"{printable(name)} is deeper than any model; remove it by hand")
+            # However deep somebody went, no more directories than so many are open at once.
+            return self._bring_up(name, parent)
         try:
             with tree.opened(name, parent) as directory:
                 left = self.empty(directory, depth - 1)
@@ -126,6 +136,15 @@ class _Remover:
             return 0
         return left
 
+    def _bring_up(self, name: str, parent: int) -> int:
+        """Have a directory at the top, to be removed once the rest is."""
+        with tree.opened(name, parent) as directory:
+            # To be moved it has to be ours to write to.
+            _own(directory)
+        os.rename(name, layout.new_id(), src_dir_fd=parent, dst_dir_fd=self._top)
+        self._brought_up = True
+        return 0
+
     def _leaf(self, name: str, parent: int) -> int:
         try:
             return self._remove(name, parent)
@@ -137,7 +156,9 @@ class _Remover:
         lone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if parent == self._top and not layout.is_id(name):
             # The manifest and the mark of retirement are overhead, charged to no model.
-            os.unlink(name, dir_fd=parent)
+            # Ours stay to the end.
+            if not self._brought_up:
+                os.unlink(name, dir_fd=parent)
             return 0
         blocks = self._blocks(status)
         if lone and self._root.leases_work:
