@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -138,3 +140,42 @@ def test_pins_and_order_of_use_survive(root: Path) -> None:
         assert [one["holder"] for one in again.client.get("/v1/pins")["pins"]] == ["replica"]
         verdict = again.client.admission(CAPACITY - 4096)
         assert [one["key"] for one in verdict["victims"]] == ["c", "a"]
+
+
+def test_who_still_sends_what_was_refused_is_cut_off_without_a_word(
+    root: Path, watched: Manager
+) -> None:
+    with (
+        running(root, capacity=CAPACITY, environ=watched.environ) as daemon,
+        half_sent(daemon, "m") as peer,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as late,
+    ):
+        watched.hears("READY=1")
+        late.connect(str(daemon.socket))
+        late.settimeout(60)
+        daemon.process.send_signal(signal.SIGTERM)
+        watched.hears("STOPPING=1")
+        sending = threading.Thread(target=trickle, args=(late, CAPACITY))
+        sending.start()
+        try:
+            assert answer(late).status == 503
+            # What is under way is over, and only the refused body is left.
+            peer.sendall(b"w" * 500)
+            assert answer(peer).status == 201
+            assert daemon.process.wait(60) == 0
+        finally:
+            sending.join(60)
+        assert "Traceback" not in daemon.said()
+
+
+def trickle(peer: socket.socket, length: int) -> None:
+    """Begin a put that is too large, and send of it now and then, until the other end has gone."""
+    peer.sendall(
+        f"PUT /v1/models/m HTTP/1.1\r\nHost: w\r\nContent-Length: {length}\r\n\r\n".encode()
+    )
+    try:
+        while True:
+            peer.sendall(b"w")
+            select.select([], [], [], 0.1)
+    except (BrokenPipeError, ConnectionResetError):
+        return

@@ -15,6 +15,9 @@ from weightd.api import EdgeProtocol
 _KEEP_ALIVE: Final = 75
 """Seconds an idle connection is kept: longer than probes and scrapers stay away."""
 
+_CUT_OFF_WITHIN: Final = 3
+"""Seconds for requests that were cut off to learn that their peer is gone."""
+
 _CANCELLED_WITHIN: Final = 5.0
 """Seconds for requests that were cut off at the end of the drain to put things in order."""
 
@@ -65,7 +68,10 @@ class Door(uvicorn.Server):
 
     def leave(self, within: float) -> None:
         """Take no further connection; cut off what is not answered ``within`` seconds."""
-        self.config.timeout_graceful_shutdown = max(1, round(within))
+        # Whoever loses his peer tidies up by himself. uvicorn cancels who does not do that in
+        # time, and logs it as a failure.
+        asyncio.get_running_loop().call_later(within, self.cut_off)
+        self.config.timeout_graceful_shutdown = max(1, round(within)) + _CUT_OFF_WITHIN
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
