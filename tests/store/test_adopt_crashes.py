@@ -150,3 +150,15 @@ def test_access_lists_come_back(root: Path) -> None:
     finally:
         os.close(descriptor)
     assert (after.lists, after.status.st_mode) == (before.lists, before.status.st_mode)
+
+
+@pytest.mark.needs("root")
+def test_the_group_comes_back(root: Path) -> None:
+    """Root's own files are in the daemon's group for a moment."""
+    home = root.parent / "home"
+    lay_out(home)
+    for path in FILES:
+        os.chown(home / path, -1, 65534)
+    with Store.open(root, group=65533) as store, pytest.raises(DigestMismatch):
+        adopt(store, home, "0" * 64)
+    assert {(home / path).stat().st_gid for path in FILES} == {65534}

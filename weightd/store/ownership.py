@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 import struct
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 ACCESS: Final = "system.posix_acl_access"
@@ -72,8 +73,18 @@ def give_back(descriptor: int, was: Before) -> None:
     os.fchmod(descriptor, mode)
     for name, value in was.lists:
         os.setxattr(descriptor, name, value)
-    if was.status.st_uid != os.geteuid():
-        os.fchown(descriptor, was.status.st_uid, was.status.st_gid)
+    give_to(descriptor, was.status.st_uid, was.status.st_gid)
+
+
+def give_to(descriptor: int, uid: int, gid: int) -> None:
+    """Let it belong to a user again, and to a group.  Raises OSError."""
+    status = os.fstat(descriptor)
+    if status.st_uid != uid:
+        os.fchown(descriptor, uid, gid)
+    elif status.st_gid != gid:
+        # One that the owner is not in only root can give it to.
+        with suppress(PermissionError):
+            os.fchown(descriptor, -1, gid)
 
 
 def give(descriptor: int, uid: int, gid: int, mode: int) -> bool:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, NoReturn
 
 from weightd.errors import InvalidRequest, WeightdError
-from weightd.store import arrival, tree
+from weightd.store import arrival, ownership, tree
 from weightd.store.faults import printable
 from weightd.store.root import Root
 
@@ -131,8 +131,7 @@ def _give(name: str, directory: int, origin: Origin) -> None:
     """Let a file have the owner, the mode and the lists that it had."""
     descriptor = os.open(name, tree.READ_FLAGS, dir_fd=directory)
     try:
-        if os.fstat(descriptor).st_uid != origin.uid:
-            os.fchown(descriptor, origin.uid, origin.gid)
+        ownership.give_to(descriptor, origin.uid, origin.gid)
         os.fchmod(descriptor, origin.mode)
         for kind, value in origin.lists:
             os.setxattr(descriptor, kind, bytes.fromhex(value))
