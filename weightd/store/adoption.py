@@ -15,7 +15,6 @@ was looked at is what is taken.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -33,13 +32,7 @@ from weightd.store.restitution import Origin, flush, home_of, refuse
 from weightd.store.root import Root
 from weightd.store.takeover import CopyNeeded
 
-_FICLONE: Final = 0x40049409
 _PIECE_BYTES: Final = 1 << 20
-
-_UNSHARED: Final = frozenset(
-    {errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
-)
-"""What the kernel says where two files cannot have blocks in common."""
 
 _UNMOVED: Final = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
 """What it says of a file that cannot be renamed, by whoever asks or by this user."""
@@ -171,13 +164,11 @@ class Adoption:
                 raise InUse(key=str(self._key), reason=reason)
             target = self._content.create(offered.file.path)
             try:
-                fcntl.ioctl(target, _FICLONE, original)
-            except OSError as error:
-                if error.errno not in _UNSHARED:
-                    raise
+                copying.share(original, target)
+            except copying.NotCopied as why:
                 if not offered.copy:
                     words = f"it stays, since {stays}, and its blocks cannot be shared"
-                    refuse(offered.place, f"{words} ({error.strerror}); {_COPY}")
+                    refuse(offered.place, f"{words} ({why}); {_COPY}")
                 _copy(original, target, offered.file.bytes)
             finally:
                 self._content.counted(tree.occupied(os.fstat(target), self._root.block))

@@ -6,8 +6,6 @@ filesystem can; else the file is read once, and hashed while it is copied.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import os
 from typing import Final
@@ -17,7 +15,7 @@ from weightd.model import Digest
 from weightd.store import layout, tree
 from weightd.store.allocate import Blocks
 from weightd.store.content import Content
-from weightd.store.copying import NotCopied, copy_all
+from weightd.store.copying import NotCopied, copy_all, share
 from weightd.store.faults import printable
 from weightd.store.pace import WriteBack
 from weightd.store.root import Root
@@ -25,12 +23,6 @@ from weightd.store.source import BUFFER_BYTES, Wrote
 
 STEP_BYTES: Final = 16 << 20
 """So much is copied by the kernel before it is told."""
-
-_FICLONE: Final = 0x40049409
-
-_NOT_SHARED: Final = frozenset(
-    {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.EPERM, errno.ETXTBSY}
-)
 
 
 def put(
@@ -99,10 +91,8 @@ class _Copy:
     def _shared(self, source: int) -> bool:
         """Have the same blocks; False where there is no such thing."""
         try:
-            fcntl.ioctl(self.descriptor, _FICLONE, source)
-        except OSError as error:
-            if error.errno not in _NOT_SHARED:
-                raise
+            share(source, self.descriptor)
+        except NotCopied:
             return False
         return True
 

@@ -14,8 +14,6 @@ the end, and refused.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
@@ -245,18 +243,13 @@ def _taken(taking: _Taking, top: int, key: Key, path: str) -> bool:
 
 
 def _must_be_still(key: Key, path: str, descriptor: int) -> None:
-    """Raise InUse while anybody has the file open or mapped for writing."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        if error.errno == errno.EAGAIN:
-            reason = f"a process still has {printable(path)} open for writing"
-            raise InUse(key=str(key), reason=reason) from None
-        if error.errno not in lease.UNABLE:
-            raise
-        # The kernel does not tell here; whether it changes is seen at the end.
-        return
-    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    """Raise InUse while anybody has the file open or mapped for writing.
+
+    Where the kernel does not tell, whether it changes is seen at the end.
+    """
+    if not lease.nobody_writes(descriptor):
+        reason = f"a process still has {printable(path)} open for writing"
+        raise InUse(key=str(key), reason=reason)
 
 
 def _sealed(

@@ -256,7 +256,3 @@ class _Pass:
             self._direct = False
             fcntl.fcntl(descriptor, fcntl.F_SETFL, tree.READ_FLAGS)
         return os.preadv(descriptor, [self._buffer[:size]], at)
-
-
-def _changed(entry: FileEntry, reason: str, actual: Digest | None, inode: int) -> Flaw:
-    return Flaw(entry.path, "changed", reason, entry.sha256, actual, inode)
