@@ -73,7 +73,7 @@ def test_commands_flags_and_keys_are_completed(
 ) -> None:
     for key in ("complete/one@v1", "complete/one@v2", "complete/two"):
         put(daemon.client, key)
-    commands, *others, file = completed(
+    commands, *others, file, adopted, of_command = completed(
         kind,
         shell,
         tmp_path,
@@ -84,6 +84,8 @@ def test_commands_flags_and_keys_are_completed(
         "weightd get complete/one@v",
         "weightd completion f",
         "weightd put complete/new wei",
+        "weightd adopt wei",
+        "weightd run complete/two -- wei",
     )
     assert set(commands) == set(COMMANDS)
     begun = "" if kind == "bash" else "complete/one@"
@@ -94,7 +96,9 @@ def test_commands_flags_and_keys_are_completed(
         [f"{begun}v1", f"{begun}v2"],
         ["fish"],
     ]
-    assert file == {"bash": [], "zsh": ["FILES"], "fish": ["weightd"]}[kind]
+    # In bash files are what is offered where nothing else is.
+    files = {"bash": [], "zsh": ["FILES"], "fish": ["weightd"]}[kind]
+    assert file == adopted == of_command == files
 
 
 @pytest.mark.parametrize("kind", SHELLS)

@@ -41,7 +41,7 @@ def flags_of_all() -> dict[str, list[str]]:
 _KEYED: Final = "run get put fetch pin unpin rm ls warm verify"
 """The commands that take the key of a model."""
 
-_FILED: Final = "run put fetch serve"
+_FILED: Final = "run put adopt fetch serve"
 """The commands that take files, or commands, besides."""
 
 _BASH: Final = """\
@@ -52,6 +52,9 @@ _weightd() {{
         COMPREPLY=($(compgen -W "{commands}" -- "$word"))
         return
     fi
+    case "$command ${{COMP_LINE:0:COMP_POINT}}" in
+    "run "*" -- "*) return ;;
+    esac
     case "$command" in
 {cases}
     esac
@@ -121,7 +124,7 @@ def _fish(flags: dict[str, list[str]]) -> str:
 
     lines = ["complete -c weightd -f"]
     for name, does in COMMANDS.items():
-        quoted = does.replace("'", "\\\\'")
+        quoted = does.replace("'", "\\'")
         lines.append(f"complete -c weightd -n __fish_use_subcommand -a {name} -d '{quoted}'")
     for name, own in flags.items():
         seen = f"complete -c weightd -n '__fish_seen_subcommand_from {name}' -l "
