@@ -208,6 +208,31 @@ def test_a_lease_is_lost_with_the_daemon_and_a_hold_is_not(root: Path, kind: str
                 assert is_locked(hold.path)
 
 
+def test_a_child_leaves_the_lease_of_its_parent(daemon: Daemon, key: str) -> None:
+    """One that was forked within the context, and leaves that by an exception."""
+    code = """
+import os, sys
+from weightd.client import Client
+with Client(sys.argv[1]) as client:
+    client.put(sys.argv[2], b"x")
+    with client.lease(sys.argv[2], holder="forked"):
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print([one.holder for one in client.pins() if one.key == sys.argv[2]])
+    print([one.holder for one in client.pins() if one.key == sys.argv[2]])
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code, daemon.socket, key],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(weightd.__file__).parents[1],
+    )
+    assert ran.stdout.splitlines() == ["7", "['forked']", "[]"], ran.stderr
+
+
 # -- Another mount ---------------------------------------------------------------------
 
 

@@ -327,16 +327,20 @@ class Client:
     def _renewing(
         self, lease: Lease, on_lost: Callable[[LeaseLost], object] | None
     ) -> Iterator[None]:
-        """Renew a lease in a thread of its own, and end it with the context."""
+        """Renew a lease in a thread of its own, and end it with the context.
+
+        A child that was forked within, and leaves it too, leaves the lease to whose it is.
+        """
         from weightd.client.holding import let_go
 
-        renewal = _Renewal(self._transport, self.asking, lease, on_lost)
+        renewal, process = _Renewal(self._transport, self.asking, lease, on_lost), os.getpid()
         renewal.start()
         try:
             yield
         finally:
-            renewal.end()
-            self.run(let_go(self.asking, lease.holder, lease.key))
+            if process == os.getpid():
+                renewal.end()
+                self.run(let_go(self.asking, lease.holder, lease.key))
         if renewal.lost is not None:
             raise renewal.lost
 
