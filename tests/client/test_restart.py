@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -105,6 +106,21 @@ def test_one_that_stays_away_is_told_after_a_while(root: Path, kind: str) -> Non
         daemon.kill()
         with pytest.raises(Unreachable):
             client.get("kept")
+
+
+def test_one_that_takes_no_connections_is_told_after_a_while(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is stopped does once its queue is full."""
+    monkeypatch.setattr("weightd.client.blocking._PATIENT", struct.pack("@ll", 0, 100_000))
+    place = tmp_path / "full.sock"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(str(place))
+        listener.listen(0)
+        waiting.connect(str(place))
+        with twin(kind, place) as client, pytest.raises(Unreachable) as told:
+            client.get("m")
+    assert told.value.socket == str(place)
 
 
 def test_a_put_begins_again_after_a_restart(root: Path, tmp_path: Path) -> None:

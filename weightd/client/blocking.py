@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -34,7 +35,12 @@ T = TypeVar("T")
 READ_BYTES: Final = 256 * 1024
 IDLE_CONNECTIONS: Final = 4
 
+CONNECT_SECONDS: Final = 10
+"""A daemon that is stopped, or hangs, takes no more connections than its queue has room for."""
+
 LOST: Final = (OSError, BrokenAnswer)
+
+_PATIENT: Final = struct.pack("@ll", CONNECT_SECONDS, 0)
 
 
 class Silent(Exception):
@@ -138,6 +144,8 @@ class Transport:
         failed = []
         for place in self._places:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            # Not by settimeout, with which a full queue is an error at once.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENT)
             try:
                 peer.connect(place)
             except OSError as error:
