@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests.polling import PAUSE, WITHIN
 from tests.system.daemon import Daemon
 from weightd.client import AsyncClient
 from weightd.client.putting import Sent
+from weightd.client.records import Model
 
 
 async def cancelled(act: Coroutine[Any, Any, object], when: Callable[[], object]) -> None:
@@ -46,6 +49,33 @@ async def test_a_hold(daemon: Daemon, key: str, monkeypatch: pytest.MonkeyPatch,
         assert not is_locked(model.path)
         # The client is as good as before.
         assert (await client.status()).pins >= 0
+
+
+async def test_a_hold_that_is_cancelled_twice(
+    daemon: Daemon, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a timeout, and again by who waits for that to be over, while the disk takes its time."""
+    opening, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(model: Model) -> int:
+        opening.set()
+        assert may_go_on.wait(WITHIN)
+        return os.open(model.path, os.O_RDONLY)
+
+    monkeypatch.setattr("weightd.client.holding._opened", slowly)
+    async with AsyncClient(daemon.socket) as client:
+        model = await client.put(key, b"x")
+        task = asyncio.create_task(client.take_hold(key))
+        assert await asyncio.to_thread(opening.wait, WITHIN)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # No descriptor is left either, which every test is asked about.
+        assert pins_of(daemon, key) == []
+        assert not is_locked(model.path)
 
 
 def unseen(*_: object) -> Any:

@@ -255,11 +255,19 @@ async def _next_line(effect: NextLine) -> bytes | Answer | None:
 async def _do(effect: Do) -> object:
     """Done to its end also when nobody waits any more: what it opens is there to be closed."""
     doing = asyncio.ensure_future(asyncio.to_thread(effect.act))
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait({doing})
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as error:
+            # It may be said again, by whoever waits for this to end.
+            cancelled = error
+    if cancelled is None:
+        return doing.result()
+    # Seen, so that it is not reported as lost: the cancellation goes first.
+    if not doing.cancelled():
+        doing.exception()
+    raise cancelled
 
 
 def _made(place: str) -> Callable[[], Connection]:
