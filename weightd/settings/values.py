@@ -37,6 +37,7 @@ RATE_FORM: Final = f"{BYTES_FORM} a second, or none"
 ORIGINS_FORM: Final = "one or more beginnings of references such as hf://org/ or s3://bucket/"
 DIRECTORIES_FORM: Final = "one or more absolute directories such as /mnt/models"
 TOKEN_FILE_FORM: Final = "a file of one token, such as `openssl rand -hex 32` makes"
+_TOKEN_PLACE_FORM: Final = "a file that can be read, made by `openssl rand -hex 32 >FILE`"
 FILE_FORM: Final = "a file that can be read, such as /etc/ssl/ca.pem"
 CREDENTIALS_FORM: Final = "names and files such as hub=/etc/weightd/hub.token"
 CREDENTIAL_TABLE_FORM: Final = '{file = "/etc/weightd/hub.token", for = ["hf://org/"]}'
@@ -210,17 +211,17 @@ def parse_rate(text: str) -> int | None:
     return rate
 
 
-def parse_file(text: str) -> Path:
+def parse_file(text: str, form: str = FILE_FORM) -> Path:
     """Read the path of a file, which must be there."""
     path = parse_path(text)
     if not path.is_file() or not os.access(path, os.R_OK):
-        raise ValueError(f"{str(path)!r} is not {FILE_FORM}")
+        raise ValueError(f"{str(path)!r} is not {form}")
     return path
 
 
 def parse_token_file(text: str) -> Path:
     """Read the path of a file with a token, which must be fit to be shown in a header."""
-    path = parse_file(text)
+    path = parse_file(text, _TOKEN_PLACE_FORM)
     read_token(path)
     return path
 
@@ -232,7 +233,7 @@ def read_token(path: Path) -> str:
             text = file.read(_TOKEN_BYTES_MAX + 1).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         text = ""
-    if not _TOKEN.fullmatch(text):
+    if not _TOKEN.fullmatch(text) or len(text) > _TOKEN_BYTES_MAX:
         raise ValueError(
             f"{str(path)!r} holds no token of {TOKEN_LEAST} to {_TOKEN_BYTES_MAX} letters, digits "
             f"and -._~+/=; give {TOKEN_FILE_FORM}"
