@@ -141,6 +141,7 @@ def test_what_is_not_whole_is_told_and_refused(hub: Hub, cache: Path, shell: She
         ran = shell("adopt", cache, f"org/{one}")
         assert ran.returncode == Exit.ERROR
         assert "it is not whole" in ran.stderr
+        assert "--partial takes it as it is" in ran.stderr
     assert sorted(bodies(Path(shell.out("adopt", cache, "org/b", "--partial").strip()))) == sorted(
         MODEL.keys() - {shard}
     )

@@ -67,6 +67,19 @@ def test_a_refusal_has_its_class_and_changes_nothing(client: Client, key: str, h
         client.adopt(key, home.parent / "nothing")
 
 
+def test_an_empty_path_is_not_the_directory_that_one_is_in(
+    client: Client, key: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    for take in (client.adopt, client.put):
+        with pytest.raises(Unsendable, match="the path is empty"):
+            take(key, "")
+    with pytest.raises(Unsendable, match="the path is empty"):
+        hubcache.snapshots("")
+    assert sorted(os.listdir(home)) == ["deep", "weights"]
+    assert client.get(key) is None
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """Laid out by hand as the hub's client does, with blobs that repositories share."""

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from weightd.client.faults import Unsendable
 from weightd.client.offering import Offer, Offering
+from weightd.client.packing import given
 
 _REPOSITORY: Final = "models--"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -66,7 +67,7 @@ class Snapshot(NamedTuple):
 
 def snapshots(cache: str | os.PathLike[str]) -> list[Snapshot]:
     """Every revision of every model in a cache, by name.  Raises Unsendable when it is none."""
-    top = Path(os.path.realpath(cache))
+    top = Path(os.path.realpath(given(cache)))
     found: list[Snapshot] = []
     for name in sorted(_names(top)):
         if name.startswith(_REPOSITORY) and (top / name).is_dir():
@@ -115,7 +116,7 @@ def offered(
     there = [file for file in snapshot.files if file.size is not None]
     if not there or (snapshot.faults and not partial):
         reason = "; ".join(snapshot.faults) or "there is no file in it"
-        raise Unsendable(snapshot.path, f"it is not whole: {reason}")
+        raise Unsendable(snapshot.path, f"it is not whole: {reason}; --partial takes it as it is")
     used = Counter(place for one in found for place in {file.place for file in one.files})
     twice = Counter(file.place for file in there)
     files = tuple(

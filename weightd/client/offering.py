@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from weightd.client.faults import Unsendable
-from weightd.client.packing import DEPTH_MAX
+from weightd.client.packing import DEPTH_MAX, given
 
 DOWNLOADS: Final = Path(".cache") / "huggingface"
 """What the hub's client keeps of a download to a directory; no part of the model."""
@@ -93,7 +93,7 @@ def directory(source: str | os.PathLike[str], sums: str | os.PathLike[str] | Non
 
     Raises Unsendable for what is no model's, and for a list of other files.
     """
-    top = Path(os.path.realpath(source))
+    top = Path(os.path.realpath(given(source)))
     if not os.path.isdir(top):
         found = {top.name: _regular(top)}
         known = {} if sums is None else _listed(Path(sums), top.parent)

@@ -39,9 +39,20 @@ class Listing(NamedTuple):
         return sum(file.size for file in self.files)
 
 
+def given(source: str | os.PathLike[str]) -> Path:
+    """The path that a caller names.
+
+    Raises Unsendable for an empty one: a variable without a value would be the directory that
+    this process happens to be in.
+    """
+    if not os.fspath(source):
+        raise Unsendable("''", "the path is empty; '.' is the directory that this runs in")
+    return Path(source)
+
+
 def listed(source: str | os.PathLike[str], terms: PutTerms) -> Listing:
     """What a file or a directory has.  Raises Unsendable."""
-    place = Path(source)
+    place = given(source)
     status = _status(place)
     if stat.S_ISREG(status.st_mode):
         # The name it has is the name it gets, as in a directory.
