@@ -262,6 +262,8 @@ def test_ctrl_c_leaves_the_fetch_going_on(daemon: Daemon, shell: Shell) -> None:
     ("given", "said"),
     [
         ((), "there is no command"),
+        (("cat", "{path}"), "unrecognized argument cat; a command stands behind --"),
+        (("cat", "--number", "{path}"), "unrecognized argument cat; a command stands behind --"),
         (("--",), "there is no command"),
         (("--", "no-such-command", "{path}"), "it is not on the PATH"),
         (("--", "/no/such/file", "{path}"), "there is no such file"),

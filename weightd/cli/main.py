@@ -80,10 +80,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, formatter_class: Any = Formatter, **how: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=formatter_class, **how)
 
-    def parse_all(self, given: Sequence[str]) -> argparse.Namespace:
-        """Parse, or end with exit code 2 and advice."""
+    def parse_all(self, given: Sequence[str], more: str = "") -> argparse.Namespace:
+        """Parse, or end with exit code 2 and advice, which is ``more`` of a word too many."""
         arguments, unknown = self.parse_known_args(given)
         if unknown:
+            if more and not unknown[0].startswith("-"):
+                self.error(f"unrecognized argument {unknown[0]}; {more}")
             # A value without a flag before it is what the mistyped flag was given.
             flags = [one for one in unknown if one.startswith("-")]
             self.error("; ".join(self._advice(one) for one in flags or unknown))
@@ -115,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_version(parser)
     command.add_arguments(parser)
     own, become = _parted(given[1:]) if chosen == "run" else (given[1:], [])
-    read = parser.parse_all(own)
+    behind = "a command stands behind --, such as: -- vllm serve {path}"
+    read = parser.parse_all(own, behind if chosen == "run" and not become else "")
     if chosen == "run":
         read.become = become
     return guarded(command.run, read)
