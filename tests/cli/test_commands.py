@@ -104,6 +104,7 @@ def test_put_says_what_is_wrong_with_what_it_is_given(shell: Shell, tmp_path: Pa
     assert shell("put", "put/file", tmp_path / "file", "--create-only").returncode == 0
     ran = shell("put", "put/file", tmp_path / "file", "--create-only")
     assert "already here with digest" in ran.stderr
+    assert ran.stderr.endswith("Leave out --create-only to replace it.\n")
 
 
 def test_warm_says_how_much_is_in_memory(daemon: Daemon, shell: Shell) -> None:

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 _FLAGS: Final[Mapping[str, str]] = MappingProxyType(
-    {"?wait=SECONDS": "--wait DURATION", "POST /v1/pins/accept-loss": "weightd pins --accept-loss"}
+    {
+        "?wait=SECONDS": "--wait DURATION",
+        "POST /v1/pins/accept-loss": "weightd pins --accept-loss",
+        "If-None-Match": "--create-only",
+    }
 )
 """What the daemon advises in the words of HTTP, as a command line has it."""
 
