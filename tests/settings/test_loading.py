@@ -292,6 +292,7 @@ def test_a_credential_may_say_what_it_is_for(config: Path, tmp_path: Path) -> No
         ('allow_origins = "ftp://x/"', "'ftp://x/' begins with none of"),
         ('import_roots = ["models"]', "'models' is not an absolute path"),
         ('ca_file = "/no/such.pem"', "'/no/such.pem' is not a file that can be read"),
+        ('token_file = "/no/such"', "a file that can be read, made by `openssl rand -hex 32"),
         ('credentials = "hub"', "'hub=' is not a name and an absolute path"),
         ('credentials = "hub=/a,hub=/b"', "a name is there twice"),
         ('credentials = {"h b" = "/a"}', "'h b=/a' is not a name"),
