@@ -151,9 +151,9 @@ def speaking(source: str, what: str, seconds: float) -> Iterator[None]:
         words = f"its certificate is not trusted ({error.verify_message})"
         raise OriginFailed(source, printable(words), retryable=False) from None
     except socket.gaierror as error:
-        words = f"its name cannot be looked up ({error.strerror})"
+        words = f"{what}: its name cannot be looked up ({error.strerror})"
         retryable = error.errno not in _UNKNOWN_NAME
-        raise OriginFailed(source, words, retryable=retryable) from None
+        raise OriginFailed(source, printable(words), retryable=retryable) from None
     except (HTTPException, ValueError) as error:
         # Not what it said, which may be what it was sent.
         words = f"its answer cannot be understood ({type(error).__name__})"
