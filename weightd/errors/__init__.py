@@ -25,6 +25,7 @@ from weightd.errors.request import DigestMismatch, InvalidArchive, InvalidKey, I
 from weightd.errors.room import Blocked, BlockedReason, DiskFull, TooLarge
 from weightd.errors.service import (
     ADMIN_SOCKET,
+    OPERATOR,
     Draining,
     Forbidden,
     Starting,
@@ -41,6 +42,7 @@ from weightd.errors.transfer import (
 
 __all__ = [
     "ADMIN_SOCKET",
+    "OPERATOR",
     "Blocked",
     "BlockedReason",
     "Busy",

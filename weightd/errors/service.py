@@ -46,6 +46,9 @@ class TooMany(WeightdError):
 ADMIN_SOCKET: Final = "the admin socket"
 """Stands for the door that asks for nobody; the edge puts in where that is."""
 
+OPERATOR: Final = "whoever runs this node"
+"""Stands for a door where no door would have answered: the settings are against it."""
+
 
 @dataclass(eq=False)
 class Forbidden(WeightdError):
@@ -57,7 +60,8 @@ class Forbidden(WeightdError):
 
     @property
     def detail(self) -> str:
-        return f"{self.reason}. Ask at {self.door}."
+        at = "" if self.door == OPERATOR else "at "
+        return f"{self.reason}. Ask {at}{self.door}."
 
 
 @dataclass(eq=False)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
 from urllib.parse import urlsplit
 
-from weightd.errors import ADMIN_SOCKET, Forbidden, InvalidRequest, OriginFailed
+from weightd.errors import ADMIN_SOCKET, OPERATOR, Forbidden, InvalidRequest, OriginFailed
 from weightd.origins.addresses import refusal
 from weightd.origins.contract import CredentialFile, Trust
 from weightd.origins.credentials import unknown_credential
 from weightd.origins.reference import Reference
-
-_OPERATOR: Final = "whoever runs this node"
 
 
 def check_allowed(reference: Reference, trust: Trust) -> None:
@@ -22,13 +19,13 @@ def check_allowed(reference: Reference, trust: Trust) -> None:
     Links of a ``file://`` are resolved, so this may wait for a disk.
     """
     if trust.allowed and not any(begins_with(reference.text, one) for one in trust.allowed):
-        raise Forbidden(f"{reference} is not among the sources of allow_origins", _OPERATOR)
+        raise Forbidden(f"{reference} is not among the sources of allow_origins", OPERATOR)
     if reference.kind in ("http", "https"):
         reason = refusal(urlsplit(reference.raw).hostname or "")
         if reason is not None:
-            raise Forbidden(f"{reference} is not fetched from, since {reason}", _OPERATOR)
+            raise Forbidden(f"{reference} is not fetched from, since {reason}", OPERATOR)
     if reference.kind == "file" and not below_any(reference.path, trust.import_roots):
-        raise Forbidden(f"{reference} is not below any of import_roots", _OPERATOR)
+        raise Forbidden(f"{reference} is not below any of import_roots", OPERATOR)
 
 
 def check_credential(
