@@ -7,8 +7,9 @@
 # descriptor 9: it keeps the model for as long as the command, or a child that has it, is there.
 #
 # Exits as weightd does before it becomes the command: 1 error, 2 usage, 3 not here, 4 too large,
-# 5 blocked, 6 no daemon.  WEIGHTD_SOCKET says where the daemon is, WEIGHTD_WAIT how many seconds
-# to wait for room and for the download (3600).
+# 5 blocked, 6 no daemon.  WEIGHTD_SOCKET says where the daemon is, WEIGHTD_ROOT where its root is
+# mounted here if elsewhere, WEIGHTD_WAIT how many seconds to wait for room and for the download
+# (3600).
 set -eu
 
 pinned=
@@ -29,7 +30,11 @@ if [ "${1:-}" = --from ]; then
     shift 2
 fi
 case $source in *[\"\\]*) usage 'a SOURCE has neither quotes nor backslashes' ;; esac
-[ "${1:-}" = -- ] && shift || usage 'no -- before the command'
+case ${1:-} in
+--) shift ;;
+-*) usage "$1 is not known here" ;;
+*) usage 'no -- before the command' ;;
+esac
 [ $# -gt 0 ] || usage 'no COMMAND'
 command -v "$1" >/dev/null || usage "there is no command $1"
 case "$*" in *'{path}'* | *WEIGHTD_PATH*) ;; *) usage '{path} is nowhere in the command' ;; esac
@@ -70,10 +75,14 @@ else
     call -H 'Accept: text/plain' -X PUT "$pin"
 fi
 path=$answer pinned=${pin%%\?*}
+# The daemon's root, and three names below it: models, the copy, the model.
+root=${path%/*/*/*}
+[ -z "${WEIGHTD_ROOT:-}" ] || path=${WEIGHTD_ROOT%/}${path#"$root"}
 
 # A shell ends at once where exec cannot open.
 [ -d "$path" ] && [ -r "$path" ] ||
-    fail 1 "$path cannot be opened; mount the daemon's root at the same place"
+    fail 1 "$path cannot be opened; mount the daemon's $root at the same place, or at one that \
+WEIGHTD_ROOT names"
 exec 9<"$path"
 tries=0
 until flock -sn 9; do

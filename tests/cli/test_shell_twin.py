@@ -66,6 +66,7 @@ def test_what_is_not_here_is_fetched(twin: Twin) -> None:
         (("a b",), Exit.USAGE, "is not a key"),
         (("m", "--from"), Exit.USAGE, "no SOURCE"),
         (("m",), Exit.USAGE, "no --"),
+        (("m", "-m", "a=b", "--", "cat", "{path}"), Exit.USAGE, "-m is not known here"),
         (("m", "--"), Exit.USAGE, "no COMMAND"),
         (("m", "--", "no-such-command", "{path}"), Exit.USAGE, "no command no-such-command"),
         (("m", "--", "true"), Exit.USAGE, "{path} is nowhere"),
@@ -130,8 +131,39 @@ def test_a_directory_that_is_not_here_is_told_and_its_pin_let_go(
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
-    assert "mount the daemon's root at the same place" in ran.stderr
+    assert f"mount the daemon's {daemon.root} at the same place, or at one that" in ran.stderr
     assert pins(daemon.client, "twin/elsewhere") == []
+
+
+@pytest.mark.needs("root", "unshare")
+def test_a_root_that_is_mounted_elsewhere_is_named(
+    daemon: Daemon, twin: Twin, tmp_path: Path
+) -> None:
+    path = put(daemon.client, "twin/moved")
+    there = tmp_path / path.relative_to(daemon.root)
+    moved = f"mount --bind {daemon.root} {tmp_path} && mount -t tmpfs none {daemon.root}"
+    run = shlex.join(twin.argv("twin/moved", "--", "cat", "{path}/weights", "{path}"))
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"{moved} && exec {run}"],
+        env=twin.environment | {"WEIGHTD_ROOT": f"{tmp_path}/"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "weights", ran.stderr
+    assert str(there) in ran.stderr
+    assert "pin" not in pins(daemon.client, "twin/moved")
+
+
+def test_another_directory_is_not_taken_for_the_root(
+    daemon: Daemon, twin: Twin, tmp_path: Path
+) -> None:
+    put(daemon.client, "twin/other")
+    other = Twin(daemon.socket, {"WEIGHTD_ROOT": str(tmp_path)})
+    ran = other("twin/other", "--", "cat", "{path}")
+    assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
+    assert f"{tmp_path}/models/" in ran.stderr
+    assert "pin" not in pins(daemon.client, "twin/other")
 
 
 @pytest.mark.parametrize("shell", [("bash", "--posix"), ("dash",), ("busybox", "sh")])
