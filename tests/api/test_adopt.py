@@ -197,6 +197,52 @@ async def test_it_has_to_fit_the_budget(served: Served, home: Path) -> None:
     assert (await refused(served, home, files=files))["code"] == "too-large"
 
 
+async def filled(served: Served) -> None:
+    """Have no room, unless something goes."""
+    answer = await served.client.put("/v1/models/victim", content=bytes(BUDGET - 4096))
+    assert answer.status_code == 201
+
+
+def opened(home: Path) -> None:
+    """Nothing is wrong with it, but somebody writes to it: the test closes it."""
+
+
+@pytest.mark.parametrize("spoil", [link, way_of_links, pipe, grown, missing, opened])
+async def test_nothing_is_evicted_for_what_is_refused(
+    served: Served, home: Path, spoil: Callable[[Path], None]
+) -> None:
+    await filled(served)
+    spoil(home)
+    with (home / "model.safetensors").open("r+b" if spoil is opened else "rb"):
+        assert (await adopt(served, home)).status_code in (400, 409)
+    assert (await served.client.get("/v1/models/victim")).status_code == 200
+
+
+async def test_nothing_is_evicted_for_what_is_elsewhere(served: Served, home: Path) -> None:
+    await filled(served)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        place = Path(directory) / "empty"
+        place.write_bytes(bytes(BUDGET // 2))
+        files = [{"path": "x", "place": str(place), "bytes": BUDGET // 2}]
+        document = problem(await adopt(served, home, files=files))
+        assert "it stays, since it is on another filesystem" in document["detail"]
+    assert (await served.client.get("/v1/models/victim")).status_code == 200
+
+
+async def test_one_file_is_not_two_of_a_model(served: Served, home: Path) -> None:
+    place = str(home / "model.safetensors")
+    size = len(FILES["model.safetensors"])
+    files = [{"path": path, "place": place, "bytes": size} for path in ("a", "b")]
+    document = await refused(served, home, files=files)
+    assert document["what"] == f"file {place}"
+    assert "two files of one model" in document["detail"]
+
+
+async def test_a_name_that_is_too_long_to_be_there(served: Served, home: Path) -> None:
+    files = [{"path": "x", "place": f"{home}/{300 * 'x'}", "bytes": 1}]
+    assert "longer than any" in (await refused(served, home, files=files))["detail"]
+
+
 async def test_another_filesystem_is_named(served: Served, home: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         place = Path(directory) / "empty"

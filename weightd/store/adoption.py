@@ -20,7 +20,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from weightd.errors import DigestMismatch, InUse, InvalidRequest
 from weightd.model import FileEntry, Key
@@ -36,6 +36,9 @@ _PIECE_BYTES: Final = 1 << 20
 
 _UNMOVED: Final = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
 """What it says of a file that cannot be renamed, by whoever asks or by this user."""
+
+_NAMELESS: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+"""What it says where there are no files without a name."""
 
 _COPY: Final = "`weightd put` copies it"
 
@@ -71,6 +74,20 @@ class _Source(NamedTuple):
     lists: tuple[tuple[str, str], ...] = ()
 
 
+def look(root: Root, key: Key, files: Sequence[Offered], uid: int) -> None:
+    """Raise what `Adoption.take` would, as far as that can be told before room is made.
+
+    InvalidRequest, InUse, IoError: a refusal is to cost nobody anything.
+    """
+    with reported(f"look at what is to be adopted of {key}"):
+        for source in _sources(root, files, uid):
+            elsewhere = source.status.st_dev != os.fstat(root.directory).st_dev
+            stays = source.stays or ("it is on another filesystem" if elsewhere else None)
+            with _opened(root, key, source) as original:
+                if stays is not None and not source.offered.copy:
+                    _must_be_shareable(root, source.offered.place, stays, original)
+
+
 class Adoption:
     """What one arrival took of its user's files."""
 
@@ -89,7 +106,7 @@ class Adoption:
         being written, NoSpace and IoError; what was taken by then is to be given back.
         """
         with reported(f"adoption of {self._key}"):
-            sources = [_look(self._root, one, uid) for one in files]
+            sources = _sources(self._root, files, uid)
             moving = [source for source in sources if source.stays is None]
             # First what leaves everything as it is, since it may be refused.
             for source in sources:
@@ -155,27 +172,18 @@ class Adoption:
     def _share(self, source: _Source, stays: str) -> None:
         """Have a file's blocks in one of our own; ``stays`` is why it is not renamed."""
         offered = source.offered
-        with home_of(self._root, offered.place) as (home, name):
-            original = os.open(name, tree.READ_FLAGS, dir_fd=home)
-        try:
-            _must_be(source, os.fstat(original))
-            if not lease.nobody_writes(original):
-                reason = f"a process has {printable(offered.place)} open for writing"
-                raise InUse(key=str(self._key), reason=reason)
+        with _opened(self._root, self._key, source) as original:
             target = self._content.create(offered.file.path)
             try:
                 copying.share(original, target)
             except copying.NotCopied as why:
                 if not offered.copy:
-                    words = f"it stays, since {stays}, and its blocks cannot be shared"
-                    refuse(offered.place, f"{words} ({why}); {_COPY}")
+                    _refuse_to_share(offered.place, stays, str(why))
                 _copy(original, target, offered.file.bytes)
             finally:
                 self._content.counted(tree.occupied(os.fstat(target), self._root.block))
                 os.close(target)
             _must_be(source, os.fstat(original))
-        finally:
-            os.close(original)
 
     def flush_homes(self) -> None:
         """Bring to stable storage that the files are gone from where they were.
@@ -217,6 +225,61 @@ def must_match(files: Sequence[Offered], taken: Sequence[FileEntry]) -> None:
             raise DigestMismatch(expected=expected, actual=actual[file.path], file=file.path)
 
 
+@contextmanager
+def _opened(root: Root, key: Key, source: _Source) -> Iterator[int]:
+    """A file that was looked at, open for reading while nobody has it open for writing.
+
+    Raises InvalidRequest, InUse, OSError.
+    """
+    place = source.offered.place
+    with home_of(root, place) as (home, name):
+        try:
+            original = os.open(name, tree.READ_FLAGS, dir_fd=home)
+        except PermissionError:
+            refuse(place, f"user {os.geteuid()}, whom weightd runs as, may not read it; {_COPY}")
+    try:
+        _must_be(source, os.fstat(original))
+        if not lease.nobody_writes(original):
+            reason = f"a process has {printable(place)} open for writing"
+            raise InUse(key=str(key), reason=reason)
+        yield original
+    finally:
+        os.close(original)
+
+
+def _must_be_shareable(root: Root, place: str, stays: str, original: int) -> None:
+    """Raise InvalidRequest where the blocks of a file that ``stays`` cannot be shared; OSError."""
+    try:
+        trial = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=root.incoming)
+    except OSError as error:
+        if error.errno not in _NAMELESS:
+            raise
+        # Only doing it tells.
+        return
+    try:
+        copying.share(original, trial)
+    except copying.NotCopied as why:
+        _refuse_to_share(place, stays, str(why))
+    finally:
+        os.close(trial)
+
+
+def _refuse_to_share(place: str, stays: str, why: str) -> NoReturn:
+    refuse(place, f"it stays, since {stays}, and its blocks cannot be shared ({why}); {_COPY}")
+
+
+def _sources(root: Root, files: Sequence[Offered], uid: int) -> list[_Source]:
+    """See what is to be taken, file by file.  Raises InvalidRequest, OSError."""
+    sources = [_look(root, one, uid) for one in files]
+    moving: set[str] = set()
+    for source in sources:
+        place = source.offered.place
+        if source.stays is None and place in moving:
+            refuse(place, "it cannot be two files of one model; `keep` one of them, or put it")
+        moving |= {place} if source.stays is None else set()
+    return sources
+
+
 def _look(root: Root, offered: Offered, uid: int) -> _Source:
     """See what is to be taken, and how it can be.  Raises InvalidRequest, OSError."""
     place = offered.place
@@ -225,6 +288,10 @@ def _look(root: Root, offered: Offered, uid: int) -> _Source:
             status = os.stat(name, dir_fd=home, follow_symlinks=False)
         except FileNotFoundError:
             refuse(place, "it is not there, or not to be seen by weightd; is its disk mounted?")
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            refuse(place, "its name is longer than any on this filesystem")
         _must_be_adoptable(offered, status, uid)
         home_uid = os.fstat(home).st_uid
         stays = _why_it_stays(offered, status)

@@ -220,6 +220,13 @@ class Ingest:
         content.counted(occupied - content.blocks)
         return occupied
 
+    def look_at(self, files: Sequence[Offered], uid: int) -> None:
+        """Raise what `adopt` would, as far as it can be told before there is room.
+
+        InvalidRequest, InUse, IoError.
+        """
+        adoption.look(self._root, self.key, files, uid)
+
     def adopt(self, files: Sequence[Offered], uid: int) -> tuple[FileEntry, ...]:
         """Take the files of a user from where they are; an abort gives them back.
 
