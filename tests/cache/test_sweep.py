@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import mmap
 import os
@@ -10,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cache.node import Node
+from tests.cache.node import BLOCK, STILL, Node, running, soon
 from weightd.cache import PinView
 from weightd.errors import InUse
 from weightd.model import Key
@@ -247,3 +249,21 @@ async def test_a_process_that_is_gone_is_named_no_more(node: Node) -> None:
         parent.stdin.close()
         while seen(node):
             await node.sweep()
+
+
+async def test_a_renewal_waits_only_so_long_for_a_look(root: Path) -> None:
+    """Somebody reads another model from a slow disk; the pin is renewed all the same."""
+    options = replace(STILL, hold_timeout=0.01)
+    async with running(root, 4 * BLOCK, options=options) as node:
+        put = await node.put("org/model", BLOCK)
+        await node.cache.pin("replica", Key("org/model"))
+        hold = node.workers.arm("look", after=False)
+        with another_process("hold", put.record.path):
+            renewed = await soon(node.cache.pin("replica", Key("org/model")))
+            assert (renewed.created, renewed.record.held) == (False, False)
+            # Those who renew meanwhile share the look that comes next.
+            again = [soon(node.cache.pin("replica", Key("org/model"))) for _ in range(8)]
+            await asyncio.gather(*again)
+            hold.let_go()
+            await node.quiet()
+            assert (await soon(node.cache.pin("replica", Key("org/model")))).record.held

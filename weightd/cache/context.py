@@ -59,6 +59,7 @@ class Options:
     ``pin_timeout`` for a pin to be on stable storage, ``answer_timeout`` a status for
     the filesystem, ``look_timeout`` a decision for the same, which on some kinds has
     to commit first: a disk that hangs is answered as one that fails.
+    ``hold_timeout`` is how long a renewal waits to see whether the model is held by now.
     ``loop_pause`` is how long a loop that failed unexpectedly is let be.
     ``fetch_concurrency`` fetches run at once, ``fetches_queued`` more may wait their turn,
     ``fetches_per_uid`` of them begun by one user at the replica door;
@@ -91,6 +92,7 @@ class Options:
     orphan_grace: float = 600.0
     settle_timeout: float = 60.0
     pin_timeout: float = 30.0
+    hold_timeout: float = 2.0
     answer_timeout: float = 10.0
     look_timeout: float = 60.0
     loop_pause: float = 5.0

@@ -9,16 +9,18 @@ looked at more often.  An eviction asks again in any case.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from weightd.cache.context import Context, Sighting
 from weightd.cache.evictions import Evictions
 from weightd.cache.records import PinView
+from weightd.cache.tasks import Rounds
 from weightd.errors import IoError
 from weightd.ledger import Generation
 from weightd.model import GenerationId, Key
@@ -48,6 +50,8 @@ class Sweep:
         self._round_whole = True
         self._searches: dict[GenerationId, tuple[float, float]] = {}
         """When to search for a nameless use's process again, and how long it was let be."""
+        self._to_look_at: set[GenerationId] = set()
+        self._looks_for_holds = Rounds(context.tasks, "look for holds", self._look_for_holds)
         self.completed_at: float | None = None
         """When the last complete round began: nothing told here is older."""
 
@@ -86,8 +90,19 @@ class Sweep:
         return generation
 
     async def look_for_hold(self, id: GenerationId) -> None:
-        """Look at once whether a model is held, for one who has just taken the hold."""
-        await self._look([id], for_holds=True)
+        """Look at once whether a model is held, for one who has just taken the hold.
+
+        Within a bound: who reads a model from a slow disk is in the way of looks for one read
+        at a time.  What was not seen by then is as it was known.
+        """
+        self._to_look_at.add(id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._context.options.hold_timeout):
+                await self._looks_for_holds.next()
+
+    async def _look_for_holds(self) -> None:
+        ids, self._to_look_at = list(self._to_look_at), set()
+        await self._look(ids, for_holds=True)
 
     async def name(self) -> None:
         """Find the processes behind holds, and behind uses of which none is known.
@@ -148,8 +163,8 @@ class Sweep:
         """Look at some, and book it; answer why some could not be looked at."""
         # weightd's own reader would look like a replica.
         ids = [id for id in ids if self._readers(id) == 0]
-        look = partial(self._context.store.look, for_holds=for_holds)
-        looked = await self._context.workers.seize(look, ids)
+        look = self._context.store.look
+        looked = await self._context.workers.seize(look, ids, for_holds=for_holds)
         for id, error in looked.failed.items():
             log.warning("whether %s is in use is not known: %s", id.key, error)
         changed, leaving = False, []
