@@ -100,6 +100,14 @@ def test_a_snapshot_is_taken_whole_and_the_cache_stays_sound(
     assert bodies(download(hub, cache)) == MODEL
 
 
+def test_files_that_are_the_same_blob_leave_nothing(hub: Hub, cache: Path, shell: Shell) -> None:
+    model = MODEL | {"copy/config.json": MODEL["config.json"], "z.json": MODEL["config.json"]}
+    hub.push("org/same", model)
+    download(hub, cache, "org/same")
+    assert bodies(Path(shell.out("adopt", cache, "org/same").strip())) == model
+    assert not (cache / "models--org--same").exists()
+
+
 def test_what_another_revision_uses_stays_for_it(hub: Hub, cache: Path, shell: Shell) -> None:
     """Small files are copied where blocks cannot be shared, large ones only when that is asked."""
     first = hub.push("org/two", MODEL)

@@ -118,9 +118,10 @@ def offered(
         reason = "; ".join(snapshot.faults) or "there is no file in it"
         raise Unsendable(snapshot.path, f"it is not whole: {reason}; --partial takes it as it is")
     used = Counter(place for one in found for place in {file.place for file in one.files})
-    twice = Counter(file.place for file in there)
+    # Of files that are the same blob one takes it; the others are made of it before.
+    takes = {file.place: file.name for file in there}
     files = tuple(
-        _offer(file, keep=used[file.place] > 1 or twice[file.place] > 1, copy=copy)
+        _offer(file, keep=used[file.place] > 1 or takes[file.place] != file.name, copy=copy)
         for file in there
     )
     return Offering(
