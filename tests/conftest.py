@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -39,6 +40,13 @@ settings.load_profile("weightd")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell without job control has what it runs in the background ignore Ctrl-C, and so would
+    # every process that is begun here.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # -- Parts that may be missing --------------------------------------------------
