@@ -59,6 +59,10 @@ async def test_who_does_not_show_the_token_is_told_and_changes_nothing(
             if route.path in PROBES:
                 assert answer.status_code == 200
                 continue
+            if route.on_node:
+                # No token would open it.
+                assert answer.status_code == 403
+                continue
             assert answer.status_code == 401, route
             assert answer.headers["www-authenticate"] == 'Bearer realm="weightd"'
             assert TOKEN not in answer.text
@@ -85,11 +89,18 @@ async def test_with_the_token_the_whole_api_answers(root: Path) -> None:
         assert (await admin.client.get("/v1/models")).json()["models"] == []
 
 
-async def test_only_a_writer_on_this_node_gets_a_directory(root: Path) -> None:
+async def test_only_who_is_on_this_node_brings_files_of_it(root: Path) -> None:
     async with at(root, "network", Token(TOKEN)) as (_, network):
-        asked = {"key": "m", "files": [{"path": "w", "bytes": 1}]}
-        answer = await network.client.post("/v1/uploads", json=asked, headers=AS_SHOWN)
-        assert problem(answer)["code"] == "forbidden"
+        file = {"path": "w", "bytes": 1}
+        for path, files in (
+            ("/v1/uploads", [file]),
+            ("/v1/adopt", [file | {"place": "/etc/passwd"}]),
+        ):
+            asked = {"key": "m", "files": files}
+            answer = await network.client.post(path, json=asked, headers=AS_SHOWN)
+            document = problem(answer)
+            assert document["code"] == "forbidden"
+            assert "admin socket" in document["door"]
 
 
 async def test_another_token_counts_from_the_next_request(root: Path) -> None:

@@ -84,5 +84,6 @@ ROUTES: Final = (
         ),
         query=AdoptQuery,
         body=AdoptRequest,
+        on_node=True,
     ),
 )

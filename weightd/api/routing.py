@@ -76,7 +76,8 @@ class Route:
     """One line of the table; ``description`` is for the reader of the OpenAPI document.
 
     ``body`` is a JSON shape, or media types with schemas for bodies that are
-    bytes.  ``headers`` are the request headers with a meaning here.
+    bytes.  ``headers`` are the request headers with a meaning here.  One that is
+    ``on_node`` is about files of the user who asks, whom only a unix socket tells.
     """
 
     method: str
@@ -91,9 +92,12 @@ class Route:
     body: type[RequestShape] | dict[str, dict[str, Any]] | None = None
     headers: tuple[Header, ...] = ()
     own_head: bool = False
+    on_node: bool = False
 
     def by_token(self, door: Door) -> bool:
         """Whether it is open at a door on the network to those who show the token."""
+        if self.on_node:
+            return False
         return door == "network" or (door == "public" and "read-only" in self.doors)
 
     @property

@@ -102,6 +102,7 @@ ROUTES: Final = (
         ),
         query=UploadQuery,
         body=UploadRequest,
+        on_node=True,
     ),
     Route(
         "GET",
