@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -76,6 +77,26 @@ async def test_a_hold_that_is_cancelled_twice(
         # No descriptor is left either, which every test is asked about.
         assert pins_of(daemon, key) == []
         assert not is_locked(model.path)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+async def test_who_leaves_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    """However long the daemon was to be waited for: it is not there, or says nothing."""
+    monkeypatch.setattr("weightd.client.asking.PARTING_SECONDS", 0.1)
+    place = tmp_path / "weightd.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        if listens:
+            listener.bind(str(place))
+            listener.listen()
+        async with AsyncClient(place, patience=24 * 3600, expected=True) as client:
+            task = asyncio.create_task(client.take_hold("m"))
+            await asyncio.sleep(PAUSE)
+            task.cancel()
+            async with asyncio.timeout(WITHIN / 2):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
 
 
 def unseen(*_: object) -> Any:

@@ -25,6 +25,9 @@ PATIENCE: Final = 10.0
 LEASE_SECONDS: Final = 120.0
 """How long a pin stands by itself: longer than a daemon takes to come back."""
 
+PARTING_SECONDS: Final = 5.0
+"""How long whoever leaves goes on asking for an end of what ends by itself, too."""
+
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -59,6 +62,11 @@ class Asking:
     def nothing(self, request: Request) -> Flow[None]:
         """Have it done, whatever the answer says."""
         yield from self.answer(request)
+
+    def parting(self, request: Request) -> Flow[None]:
+        """Have something done on the way out, which is not to take long whatever the patience."""
+        briefly = Asking(min(self.patience, PARTING_SECONDS), self.met)
+        yield from briefly.nothing(request._replace(patience=PARTING_SECONDS))
 
     def asked(
         self, request: Request, attempt: Callable[[Request], Flow[Answer]], allowed: int = 0

@@ -140,7 +140,7 @@ def leased(
 def let_go(asking: Asking, holder: str, key: str) -> Flow[None]:
     """End a lease.  One that has lapsed is as good, and so is one that lapses by itself."""
     try:
-        yield from asking.nothing(calls.unpin(holder, key))
+        yield from asking.parting(calls.unpin(holder, key))
     except errors.WeightdError as error:
         if not (error.retryable or isinstance(error, errors.NotPinned)):
             raise

@@ -18,7 +18,7 @@ from weightd import errors
 from weightd.client import calls, flows
 from weightd.client.asking import Asking
 from weightd.client.effects import Body, Do, Flow, Tell
-from weightd.client.faults import Refused, Unreachable, Unsendable
+from weightd.client.faults import Refused, Unsendable
 from weightd.client.mount import Mount
 from weightd.client.packing import File, Listing, listed, packed
 from weightd.client.records import Model
@@ -127,10 +127,11 @@ def _uploaded(
 
 def _given_up(asking: Asking, id: str) -> Flow[None]:
     try:
-        yield from asking.nothing(calls.end_upload(id))
-    except (errors.UnknownUpload, Unreachable):
+        yield from asking.parting(calls.end_upload(id))
+    except errors.WeightdError as error:
         # It ended with the daemon, or expires by itself.
-        return
+        if not (error.retryable or isinstance(error, errors.UnknownUpload)):
+            raise
 
 
 def _filled(path: str, listing: Listing) -> Flow[None]:
