@@ -11,9 +11,9 @@ import pytest
 
 from tests.cache.doubles import PATIENCE
 from tests.cache.node import BLOCK, STILL, Node, running, soon
-from weightd.errors import IoError
+from weightd.errors import InvalidRequest, IoError
 from weightd.model import Key
-from weightd.store import Filesystem
+from weightd.store import Announced, Filesystem, Ingest, Offered
 
 CAPACITY = 10 * BLOCK
 MB = 1 << 20
@@ -94,3 +94,23 @@ async def test_a_journal_that_cannot_be_read_is_not_empty(root: Path) -> None:
         node.workers.fail_call("evictions", IoError(call="read of history.db", error="bad"))
         with pytest.raises(IoError, match="bad"):
             await soon(node.cache.evictions(10))
+
+
+async def test_no_lookup_waits_for_a_disk_that_hangs_under_adoptions(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(Ingest, "look_at", lambda *_: go.wait(PATIENCE))
+    file = Offered(Announced("weights", BLOCK), "/nowhere/weights")
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        adopting = [
+            asyncio.create_task(node.cache.adoptions.adopt(Key(f"m{number}"), [file], 0))
+            for number in range(8)
+        ]
+        # Its files are looked at again.
+        node.clock.advance(60)
+        await soon(node.get("model"))
+        go.set()
+        ends = await soon(asyncio.gather(*adopting, return_exceptions=True))
+        assert {type(end) for end in ends} == {InvalidRequest}

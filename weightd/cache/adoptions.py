@@ -57,8 +57,9 @@ class Adoptions:
         ingest.announce([one.file for one in files])
         if any(one.trusted and one.file.sha256 is None for one in files):
             raise InvalidRequest(what="trusted", reason="a file is announced without its sha256")
-        # Nothing goes for what would be refused.
-        await self._context.workers.disk(ingest.look_at, files, uid)
+        # Nothing goes for what would be refused.  Not by the threads of lookups: on its way there
+        # may be a disk that hangs.
+        await self._context.workers.transfer(ingest.look_at, files, uid)
         blocks = self._context.store.blocks
         size = sum(blocks(one.file.bytes) for one in files)
         present = sum(blocks(one.file.bytes) for one in files if not one.copy)
