@@ -28,7 +28,7 @@ from weightd.store import copying, lease, ownership, restitution, tree
 from weightd.store.announced import Announced
 from weightd.store.content import Content
 from weightd.store.faults import printable, reported
-from weightd.store.restitution import Origin, flush, home_of, refuse
+from weightd.store.restitution import Origin, flush_homes, home_of, refuse
 from weightd.store.root import Root
 from weightd.store.takeover import CopyNeeded
 
@@ -191,11 +191,8 @@ class Adoption:
         Once they are flushed themselves: the same write of a journal has both then.
         Raises InvalidRequest, NoSpace, IoError.
         """
-        places = {one.offered.place.rpartition("/")[0]: one.offered.place for one in self._moved}
         with reported(f"adoption of {self._key}"):
-            for place in places.values():
-                with home_of(self._root, place) as (home, _):
-                    flush(home)
+            flush_homes(self._root, [one.offered.place for one in self._moved])
 
 
 def _copy(original: int, target: int, size: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -71,11 +71,14 @@ def give_back(root: Root, generation: int) -> tuple[str, ...]:
         if record is None:
             return ()
         name, origins = record
+        back: list[str] = []
         with tree.opened(name, generation) as content:
-            left = [one.place for one in origins if not _returned(root, content, one)]
+            left = [one.place for one in origins if not _returned(root, content, one, back)]
+        # Not one by one: there may be thousands, and everybody waits.
+        flush_homes(root, back)
         if not left:
             os.unlink(NAME, dir_fd=generation)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, WeightdError, ValueError, KeyError, TypeError) as error:
         log.error("what was adopted could not be given back, and stays in incoming/: %s", error)
         return ("all of it",)
     return tuple(left)
@@ -94,8 +97,8 @@ def _read(generation: int) -> tuple[str, list[Origin]] | None:
     return fields["directory"], [Origin(**one) for one in fields["files"]]
 
 
-def _returned(root: Root, content: int, origin: Origin) -> bool:
-    """Put one back; False when that cannot be, which is said."""
+def _returned(root: Root, content: int, origin: Origin, back: list[str]) -> bool:
+    """Put one ``back``, to be flushed there; False when that cannot be, which is said."""
     parent, _, last = origin.path.rpartition("/")
     try:
         status = _status(content, parent, last)
@@ -111,7 +114,7 @@ def _returned(root: Root, content: int, origin: Origin) -> bool:
                 if os.fstat(home).st_uid != origin.home_uid:
                     refuse(origin.place, "its directory is another's now")
                 _put_at(last, directory, name, home)
-                flush(home)
+        back.append(origin.place)
     except (OSError, WeightdError) as error:
         log.error("%s could not be given back and stays in incoming/: %s", origin.place, error)
         return False
@@ -180,7 +183,11 @@ def refuse(place: str, reason: str) -> NoReturn:
     raise InvalidRequest(what=f"file {printable(place)}", reason=reason)
 
 
-def flush(passed: int) -> None:
-    """Bring the names of a directory that is only passed through to stable storage."""
-    with tree.opened(".", passed) as directory:
-        os.fsync(directory)
+def flush_homes(root: Root, places: Iterable[str]) -> None:
+    """Bring the names of the directories of files to stable storage, each once.
+
+    Raises InvalidRequest, OSError.
+    """
+    for place in {place.rpartition("/")[0]: place for place in places}.values():
+        with home_of(root, place) as (home, _), tree.opened(".", home) as directory:
+            os.fsync(directory)
