@@ -113,7 +113,9 @@ def test_warm_says_how_much_is_in_memory(daemon: Daemon, shell: Shell) -> None:
     assert said == "tests/warm: 10 kB of 10 kB are in memory\n"
     (told,) = json.loads(shell.out("warm", "--json", "tests/warm"))["warmed"]
     assert told == {"key": "tests/warm", "bytes": 10_000, "cached": 10_000}
-    assert shell("warm", "tests/not-here").returncode == Exit.NOT_RESIDENT
+    ran = shell("warm", "tests/not-here", "tests/warm")
+    assert ran.returncode == Exit.NOT_RESIDENT
+    assert ran.stdout.startswith("tests/warm: ")
 
 
 WAYS = ("put m {file}", "fetch m file://{file} -q", "run m --from file://{file} -q -- cat {{path}}")

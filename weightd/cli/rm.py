@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     from weightd.client.faults import Unreachable
     from weightd.errors import WeightdError
 
-    worst = Exit.OK
+    code = Exit.OK
     removed = []
     with client_of(arguments) as client:
         for key in arguments.keys:
@@ -32,9 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
                 raise
             except WeightdError as error:
                 note(str(error))
-                worst = worst or exit_of(error.code)
+                code = code or exit_of(error.code)
             else:
                 removed.append(key)
     if arguments.json:
         say_json({"removed": removed})
-    return worst
+    return code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from weightd.cli.exits import Exit
-from weightd.cli.output import say, say_json
+from weightd.cli.exits import Exit, exit_of
+from weightd.cli.output import note, say, say_json
 from weightd.cli.reaching import add_common, client_of
 
 
@@ -16,21 +16,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     parser.epilog = (
         "The first to map a model that was read finds it in memory. The pages go when memory is "
-        "wanted for something else; in a container they count to the daemon's own limit."
+        "wanted for something else; in a container they count to the daemon's own limit. With "
+        "several keys, one that cannot be read does not keep the others."
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from weightd.client.faults import Unreachable
+    from weightd.errors import WeightdError
     from weightd.units import format_bytes
 
+    code = Exit.OK
     told = []
     with client_of(arguments) as client:
         for key in arguments.keys:
-            warmed = client.warm(key)
+            try:
+                warmed = client.warm(key)
+            except Unreachable:
+                raise
+            except WeightdError as error:
+                note(str(error))
+                code = code or exit_of(error.code)
+                continue
             told.append({"key": key, **warmed._asdict()})
             if not arguments.json:
                 cached, whole = format_bytes(warmed.cached), format_bytes(warmed.bytes)
                 say(f"{key}: {cached} of {whole} are in memory")
     if arguments.json:
         say_json({"warmed": told})
-    return Exit.OK
+    return code
