@@ -50,6 +50,7 @@ call() {
     status=0
     answer=$(curl -s --fail-with-body --unix-socket "$socket" "$@") || status=$?
     [ $status -ne 0 ] || return 0
+    [ $status -ne 2 ] || fail 1 'this curl knows no --fail-with-body; 7.76 and newer do'
     if [ $status -ne 22 ]; then
         [ ! -e "$socket" ] || [ -w "$socket" ] || fail 6 "this user may not open $socket; \
 name the daemon's --replica-socket in WEIGHTD_SOCKET"

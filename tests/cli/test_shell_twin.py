@@ -86,6 +86,18 @@ def test_it_exits_as_weightd_does(
     assert said in ran.stderr
 
 
+def test_a_curl_that_is_too_old_is_no_daemon_that_is_away(
+    twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "curl"
+    old.write_text("#!/bin/sh\nexit 2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    ran = twin("twin/nothing", "--", "cat", "{path}")
+    assert (ran.returncode, ran.stdout) == (Exit.ERROR, "")
+    assert "7.76" in ran.stderr
+
+
 def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
     ran = Twin(tmp_path / "no.sock")("m", "--", "cat", "{path}")
     assert ran.returncode == Exit.UNREACHABLE
