@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -50,6 +51,25 @@ def test_a_publication_on_a_full_disk_is_not_seen(small_filesystem: Path) -> Non
             with pytest.raises(NoSpace):
                 store.publish(ingest, manifest_of(Key("n"), [entry]))
         assert names_in(store, "models") == names_in(store, "incoming") == []
+
+
+@pytest.mark.parametrize("failing", ["publish.manifest-flushed", "publish.renamed"])
+def test_a_publication_that_failed_can_be_tried_again(root: Path, failing: str) -> None:
+    """Also when it had come as far as its manifest."""
+    left = [OSError(errno.ENOSPC, "No space left on device")]
+
+    def reach(point: str) -> None:
+        if point == failing and left:
+            raise left.pop()
+
+    with Store.open(root, reach=reach) as store, store.begin(Key("n")) as ingest:
+        entry = ingest.receive_file("w", Zeros(9), claim=Claims(), length=9, sha256=None)
+        manifest = manifest_of(Key("n"), [entry])
+        with pytest.raises(NoSpace):
+            store.publish(ingest, manifest)
+        assert names_in(store, "models") == []
+        path, _ = store.publish(ingest, manifest)
+        assert (path / "w").read_bytes() == bytes(9)
 
 
 @pytest.mark.needs("root", "mount")

@@ -47,6 +47,9 @@ def publish(root: Root, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
         with opened(ingest.id, root.incoming) as generation:
             data = manifest_file.encode(record)
             own = layout.own_name(layout.MANIFEST, name)
+            # An attempt that failed may have left one, or a part of it.
+            if tree.exists(own, generation):
+                os.unlink(own, dir_fd=generation)
             tree.write_flushed(own, data, generation, 0o444)
             os.fchmod(generation, _GENERATION_MODE)
             os.fsync(generation)
