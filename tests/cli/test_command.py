@@ -74,6 +74,15 @@ def test_help_of_serve_documents_every_setting(
             assert f"{option.flag} {option.word} {described}" in said
 
 
+def test_check_tells_that_the_root_is_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["serve", "--check", "--root", str(tmp_path / "file")]) == Exit.USAGE
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("is not a directory")) == ("", 1)
+
+
 def test_check_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "cache"
     assert main(["serve", "--check", "--root", str(root), "--capacity", "1GB"]) == Exit.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from weightd.cli.exits import Exit
@@ -65,8 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
     except SettingsError as error:
         return _refuse(error.problems, Exit.USAGE)
     if check:
+        root = loaded.settings.root
+        if os.path.exists(root) and not os.path.isdir(root):
+            wrong = f"root: {root} is not a directory; set the root to one, or move it away"
+            return _refuse((wrong,), Exit.USAGE)
         say(describe(loaded, budget))
-        if short := shortage_at(loaded.settings.root, budget.capacity, budget.min_free):
+        if short := shortage_at(root, budget.capacity, budget.min_free):
             say(f"note: {short}")
         return Exit.OK
     # The daemon takes most of a second to import; --check and --help do without it.
