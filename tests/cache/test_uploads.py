@@ -38,6 +38,15 @@ async def test_it_is_committed_twice_at_once(root: Path) -> None:
         assert not (await uploads.commit(id)).created
 
 
+async def test_what_has_gone_since_is_not_told_again(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        id = await begun(node)
+        await node.cache.uploads.commit(id)
+        await node.cache.delete(KEY)
+        with pytest.raises(UnknownUpload):
+            await node.cache.uploads.commit(id)
+
+
 @pytest.mark.parametrize("whole", [True, False])
 async def test_it_is_given_up_while_it_is_committed(root: Path, whole: bool) -> None:
     async with running(root, CAPACITY) as node:

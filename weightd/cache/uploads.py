@@ -193,7 +193,11 @@ class Uploads:
                 raise UnknownUpload(upload=id)
             if isinstance(ended.outcome, WeightdError):
                 raise ended.outcome
-            return PutOutcome(ended.outcome.record, created=False)
+            record = ended.outcome.record
+            if record.manifest.id not in self._context.models:
+                # Evicted since: what it was told of is nowhere.
+                raise UnknownUpload(upload=id)
+            return PutOutcome(record, created=False)
         if upload.committing is None:
             upload.committing = self._context.tasks.spawn(self._commit(upload), "commit")
         # It goes on when its caller leaves.
