@@ -17,7 +17,8 @@ from tests.cache import fetch_stories
 from tests.cache.doubles import bytes_of
 from tests.cache.node import BLOCK, Node, running, soon
 from tests.cache.stories import CAPACITY, is_as_good_as_new
-from tests.cache.upload_stories import FILES, KEY, begin, fill
+from tests.cache.upload_stories import FILES, KEY, OWNER, begin, fill
+from weightd.cache import Announced, Offered
 from weightd.errors import Draining, InvalidRequest, IoError, TooLarge, UnknownUpload
 from weightd.model import Key
 
@@ -102,6 +103,38 @@ async def test_it_is_committed_while_the_cache_closes(root: Path) -> None:
         await node.agree()
     finally:
         await node.close()
+
+
+async def test_who_reads_for_long_is_cut_short_and_all_is_as_it_was(
+    root: Path, tmp_path: Path
+) -> None:
+    """What is to end soon waits for no hash of a large model."""
+    place = tmp_path / "weights"
+    place.write_bytes(bytes_of("mine", 3 * BLOCK))
+    async with running(root, CAPACITY) as node:
+        view = await begin(node)
+        fill(view)
+        node.cache.cut_short()
+        with pytest.raises(Draining):
+            await soon(node.cache.uploads.commit(view.id))
+        (view.path / "weights").write_bytes(FILES["weights"])
+        offered = Offered(Announced("weights", 3 * BLOCK), str(place))
+        with pytest.raises(Draining):
+            await soon(node.cache.adoptions.adopt(Key("m"), [offered], OWNER.uid))
+        assert place.read_bytes() == bytes_of("mine", 3 * BLOCK)
+        await node.cache.uploads.cancel(view.id)
+        assert node.usage.reserved == 0
+
+
+async def test_a_directory_that_was_not_announced_is_refused(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        view = await begin(node)
+        fill(view)
+        (view.path / "a" / "more").mkdir()
+        with pytest.raises(InvalidRequest, match="directory a/more"):
+            await node.cache.uploads.commit(view.id)
+        (view.path / "a" / "more").rmdir()
+        assert (await node.cache.uploads.commit(view.id)).created
 
 
 @pytest.mark.parametrize("act", ["put", "delete", "fetch"])

@@ -265,6 +265,8 @@ def _announce(at: Whereabouts, settings: Settings, announce: Announce) -> None:
 async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
     """Readiness goes, nothing new arrives, and what is under way may finish for a while."""
     cache.drain()
+    # Some of it goes on without a caller: what is committed, what is adopted.
+    asyncio.get_running_loop().call_later(seconds, cache.cut_short)
     under_way = [request for door in doors for request in door.under_way()]
     log.info("draining", extra={"under_way": len(under_way), "seconds": seconds})
     if not under_way:

@@ -30,6 +30,7 @@ from weightd.store.content import Content
 from weightd.store.faults import printable, reported
 from weightd.store.restitution import Origin, flush_homes, home_of, refuse
 from weightd.store.root import Root
+from weightd.store.stand_in import STEP_BYTES
 from weightd.store.takeover import CopyNeeded
 
 _PIECE_BYTES: Final = 1 << 20
@@ -179,7 +180,7 @@ class Adoption:
             except copying.NotCopied as why:
                 if not offered.copy:
                     _refuse_to_share(offered.place, stays, str(why))
-                _copy(original, target, offered.file.bytes)
+                _copy(self._root, original, target, offered.file.bytes)
             finally:
                 self._content.counted(tree.occupied(os.fstat(target), self._root.block))
                 os.close(target)
@@ -195,11 +196,15 @@ class Adoption:
             flush_homes(self._root, [one.offered.place for one in self._moved])
 
 
-def _copy(original: int, target: int, size: int) -> None:
+def _copy(root: Root, original: int, target: int, size: int) -> None:
     try:
-        copying.copy_all(original, 0, target, 0, size)
+        for at in range(0, size, STEP_BYTES):
+            root.must_go_on()
+            copying.copy_all(original, at, target, at, min(STEP_BYTES, size - at))
     except copying.NotCopied:
+        os.lseek(target, 0, os.SEEK_SET)
         for offset in range(0, size, _PIECE_BYTES):
+            root.must_go_on()
             tree.write_all(target, os.pread(original, _PIECE_BYTES, offset))
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from weightd.errors import RootUnusable
+from weightd.errors import Draining, RootUnusable
 from weightd.failpoints import Reach
 from weightd.store import layout, lease, tree
 
@@ -41,6 +42,12 @@ class Root:
     leases_work: bool
     boot: str
     reach: Reach
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def must_go_on(self) -> None:
+        """Raise Draining once whoever reads or copies a whole file is to give it up."""
+        if self.stopping.is_set():
+            raise Draining
 
     def close(self) -> None:
         """Give every descriptor back, the lock last."""

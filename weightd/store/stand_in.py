@@ -76,7 +76,7 @@ class _Copy:
         """Copy ``size`` bytes, or what there is of them."""
         if self._shared(source):
             self.tell(tree.occupied(os.fstat(self.descriptor), self._root.block))
-            return sha256_of(self.descriptor) if hashed else None
+            return sha256_of(self._root, self.descriptor) if hashed else None
         if not hashed:
             try:
                 self._copied(source, size)
@@ -99,6 +99,7 @@ class _Copy:
     def _copied(self, source: int, size: int) -> None:
         blocks, pace = Blocks(self.descriptor, self._root.block, size), WriteBack(self.descriptor)
         for at in range(0, size, STEP_BYTES):
+            self._root.must_go_on()
             count = min(STEP_BYTES, size - at)
             self.tell(blocks.cover(at + count))
             copy_all(source, at, self.descriptor, at, count)
@@ -109,6 +110,7 @@ class _Copy:
         digest, buffer, at = hashlib.sha256(), memoryview(bytearray(BUFFER_BYTES)), 0
         os.lseek(self.descriptor, 0, os.SEEK_SET)
         while count := os.preadv(source, [buffer[: size - at]], at):
+            self._root.must_go_on()
             self.tell(blocks.cover(at + count))
             digest.update(buffer[:count])
             tree.write_all(self.descriptor, buffer[:count])
@@ -117,10 +119,11 @@ class _Copy:
         return digest.hexdigest()
 
 
-def sha256_of(descriptor: int) -> Digest:
-    """The hash of all that is in an open file.  Raises OSError."""
+def sha256_of(root: Root, descriptor: int) -> Digest:
+    """The hash of all that is in an open file.  Raises OSError, and Draining once cut short."""
     digest, buffer, at = hashlib.sha256(), memoryview(bytearray(BUFFER_BYTES)), 0
     while count := os.preadv(descriptor, [buffer], at):
+        root.must_go_on()
         digest.update(buffer[:count])
         at += count
     return digest.hexdigest()

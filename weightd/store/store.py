@@ -256,6 +256,10 @@ class Store:
         """
         return verify.verify(self._root, manifest, self._seizing, reading)
 
+    def cut_short(self) -> None:
+        """Have whoever reads or copies whole files give it up, from now on, with Draining."""
+        self._root.stopping.set()
+
     def warm(self, manifest: Manifest, warming: warm.Warming) -> int | None:
         """Read a model into the page cache; the bytes that are there then, or None once stopped.
 

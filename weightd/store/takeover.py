@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Final
@@ -128,7 +128,7 @@ def take_over(
     with reported(f"taking over of {key}"):
         _compare(announced, top)
         try:
-            _take_directories(taking, top, "")
+            _take_directories(taking, top, "", _above(announced))
             his = [file for file in files if not _taken(taking, top, key, file.path)]
             # Again, now that nobody comes in between: what is here is what was seen.
             _compare(announced, top)
@@ -215,7 +215,16 @@ def _file(top: int, path: str) -> Iterator[int]:
         yield descriptor
 
 
-def _take_directories(taking: _Taking, directory: int, path: str) -> None:
+def _above(paths: Iterable[str]) -> set[str]:
+    """The directories that files are in."""
+    return {
+        "/".join(parts[:depth])
+        for parts in (path.split("/") for path in paths)
+        for depth in range(1, len(parts))
+    }
+
+
+def _take_directories(taking: _Taking, directory: int, path: str, announced: set[str]) -> None:
     """From the top down: who has not entered yet finds the way closed."""
     if not taking.take(path, directory, _WRITER_MODE):
         what = f"directory {printable(path)}"
@@ -227,8 +236,12 @@ def _take_directories(taking: _Taking, directory: int, path: str) -> None:
     with tree.listing(directory) as entries:
         below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in below:
+        inner = f"{path}/{name}".lstrip("/")
+        if inner not in announced:
+            reason = "no file that was announced is in it; remove it"
+            raise InvalidRequest(what=f"directory {printable(inner)}", reason=reason)
         with tree.opened(name, directory) as child:
-            _take_directories(taking, child, f"{path}/{name}".lstrip("/"))
+            _take_directories(taking, child, inner, announced)
 
 
 def _taken(taking: _Taking, top: int, key: Key, path: str) -> bool:
@@ -272,7 +285,7 @@ def _sealed(
         if known is not None:
             return known
         with _file(top, file.path) as descriptor:
-            return stand_in.sha256_of(descriptor)
+            return stand_in.sha256_of(root, descriptor)
 
     with ThreadPoolExecutor(HASHERS, thread_name_prefix="weightd-hash") as hashers:
         digests = list(hashers.map(digest, files))
