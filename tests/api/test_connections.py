@@ -13,6 +13,7 @@ from weightd.cache import Options
 from weightd.model import Key
 
 READY = b"GET /readyz HTTP/1.1\r\nHost: d\r\n\r\n"
+STATUS = b"GET /v1/status HTTP/1.1\r\nHost: d\r\n\r\n"
 Peers = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
@@ -51,10 +52,27 @@ async def test_others_leave_places_to_the_admin_socket(root: Path) -> None:
         answering(admin.cache, admin.desk, "replica") as replica,
     ):
         reader, writer = await replica.connect()
-        writer.write(b"GET /v1/status HTTP/1.1\r\nHost: d\r\n\r\n")
+        writer.write(STATUS)
         assert (await read_answer(reader)).status == 200
         quiet = [await replica.connect() for _ in range(5)]
         assert (await replica.exchange(READY)).status == 429
+        assert (await admin.exchange(READY)).status == 200
+        for _, one in [(reader, writer), *quiet]:
+            one.close()
+
+
+async def test_the_network_leaves_places_to_the_sockets(root: Path) -> None:
+    async with (
+        serving(root, limits=Limits(connections=8)) as admin,
+        answering(admin.cache, admin.desk, "replica") as replica,
+        answering(admin.cache, admin.desk, "network") as network,
+    ):
+        reader, writer = await network.connect()
+        writer.write(READY)
+        assert (await read_answer(reader)).status == 200
+        quiet = [await network.connect() for _ in range(3)]
+        assert (await network.exchange(READY)).status == 429
+        assert (await replica.exchange(STATUS)).status == 200
         assert (await admin.exchange(READY)).status == 200
         for _, one in [(reader, writer), *quiet]:
             one.close()

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
+
+from weightd.api.routing import Door
 
 LOOKS: Final = 4
 """How many times within the idle timeout it is looked whether peers take what they are sent."""
 
 LINGERING_MAX: Final = 64
 """How many that were turned away may stay until they have read why; they have no place."""
+
+
+_KEPT_FROM: Final[Mapping[Door, int]] = MappingProxyType({"admin": 0, "replica": 1})
+"""How many quarters of the places are not for a door; two of the others', on the network."""
 
 
 class Connection(Protocol):
@@ -29,7 +37,8 @@ class Connections:
     """The places that all doors share.  Used on the loop's thread only.
 
     A quarter of them is for the admin socket alone, so that nobody else can
-    lock the operator out.  An answer stays in memory until its peer takes it,
+    lock the operator out, and a quarter for the sockets, so that nobody on the
+    network can lock the replicas out.  An answer stays in memory until its peer takes it,
     and an orderly close waits for that without end; so a connection whose peer
     takes nothing for ``idle_timeout`` seconds, or up to half as long again, is cut.
     """
@@ -44,9 +53,10 @@ class Connections:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def enter(self, connection: Connection, *, admin: bool) -> bool:
+    def enter(self, connection: Connection, door: Door) -> bool:
         """Take a place; False when none is left."""
-        if len(self._idle) >= (self.limit if admin else self.limit - self.limit // 4):
+        quarters = _KEPT_FROM.get(door, 2)
+        if len(self._idle) >= self.limit - quarters * (self.limit // 4):
             return False
         self._idle[connection] = 0
         if self._timer is None:

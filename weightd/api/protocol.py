@@ -72,7 +72,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if not self._connections.enter(self, admin=self._door == "admin"):
+        if not self._connections.enter(self, self._door):
             self._turn_away()
             return
         if self._door in ("admin", "replica"):
