@@ -209,6 +209,16 @@ class Naive:
         own = 0 if resumed is None else resumed.blocks
         if max(own, blocks) > self.capacity:
             return "too-large"
+        refusal = self._go(key, blocks, own, linked, resumed)
+        # Once more, if what was in use no longer is.
+        if refusal is not None and self.ask_again():
+            refusal = self._go(key, blocks, own, linked, resumed)
+        return refusal
+
+    def _go(
+        self, key: str, blocks: int, own: int, linked: Copy | None, resumed: Left | None
+    ) -> str | None:
+        """Have the first of what may go be gone; the refusal, if that does not suffice."""
         while True:
             short = max(0, blocks - own) - (self.capacity - self.promised)
             if short <= 0:
@@ -327,11 +337,15 @@ class Naive:
         if not copy.kept:
             self._forget(copy)
 
-    def ask_again(self) -> None:
+    def ask_again(self) -> bool:
+        """Look again at what was open; whether any no longer is."""
+        let_go = False
         for copy in list(self.copies):
             if copy.seen_open:
                 copy.seen_open = copy.open
+                let_go |= not copy.open
                 self._end_if_done(copy)
+        return let_go
 
     def restart(self, now: float) -> None:
         """What the kernel said is forgotten, and every lease gets its full time anew."""

@@ -18,7 +18,7 @@ import pytest
 
 from tests.cache.node import BLOCK, STILL, Node, running, soon
 from weightd.cache import PinView
-from weightd.errors import InUse
+from weightd.errors import Blocked, InUse
 from weightd.model import Key
 
 MB = 10**6
@@ -96,6 +96,21 @@ async def test_a_hold_is_seen_with_its_process_and_seen_to_end(node: Node) -> No
     assert seen(node) == []
     assert not (await node.cache.peek(Key("org/model"))).held
     await node.cache.delete(Key("org/model"))
+
+
+async def test_one_that_has_just_ended_is_in_nobodys_way(node: Node) -> None:
+    """Neither an arrival nor a dry run of one waits for the next sweep."""
+    record = (await node.put("org/model", 6 * MB)).record
+    with another_process("hold", record.path):
+        await node.sweep()
+        assert (await node.cache.admission(6 * MB)).verdict == "blocked"
+        with pytest.raises(Blocked):
+            await node.put("next", 6 * MB)
+    assert (await node.cache.peek(Key("org/model"))).held
+    assert (await node.cache.admission(6 * MB)).verdict == "evicts"
+    with another_process("map", record.path / "model"):
+        await node.sweep()
+    assert (await node.put("next", 6 * MB)).created
 
 
 async def test_a_mapping_without_a_descriptor_is_a_use(node: Node) -> None:

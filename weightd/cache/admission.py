@@ -12,6 +12,7 @@ from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
 from weightd.cache.queue import Queue, Ticket
 from weightd.cache.records import Verdict, Victim
+from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed
 from weightd.errors import Blocked, BlockedReason, DiskFull, TooLarge
 from weightd.ledger import Generation, Parked, Reservation, Room, Usage, disk_full
@@ -59,9 +60,10 @@ class Want:
 class Admission:
     """Decides first, then acts: a refused arrival has moved nothing."""
 
-    def __init__(self, context: Context, evictions: Evictions) -> None:
+    def __init__(self, context: Context, evictions: Evictions, sweep: Sweep) -> None:
         self._context = context
         self._evictions = evictions
+        self._sweep = sweep
         self._queue = Queue(context.options.waiting)
 
     @property
@@ -162,6 +164,12 @@ class Admission:
 
     async def verdict(self, size: int, key: Key | None) -> Verdict:
         """What would become of an arrival, decided on the same books and not done."""
+        verdict = await self._verdict(size, key)
+        if verdict.verdict == "blocked" and await self._sweep.let_go_meanwhile():
+            return await self._verdict(size, key)
+        return verdict
+
+    async def _verdict(self, size: int, key: Key | None) -> Verdict:
         room = await self._context.settled_room()
         ledger, store = self._context.ledger, self._context.store
         usage = ledger.usage()
@@ -228,6 +236,15 @@ class Admission:
         passed = await self._pass(want)
         if passed is not None:
             return passed
+        try:
+            return await self._reserve_now(want)
+        except Blocked:
+            # What is known of use is a sweep old.
+            if not await self._sweep.let_go_meanwhile():
+                raise
+        return await self._reserve_now(want)
+
+    async def _reserve_now(self, want: Want) -> Reservation:
         if self._queue.blocked_first() is not None:
             raise self._after_those_who_wait(want.need().size)
         return await self._reserve(want)

@@ -108,7 +108,8 @@ class WeightCache:
         )
         self._boot_id = boot_id
         self._evictions = Evictions(self._context)
-        self._admission = Admission(self._context, self._evictions)
+        self._sweep = Sweep(self._context, self._evictions)
+        self._admission = Admission(self._context, self._evictions, self._sweep)
         self._checks = Checks(self._context, self._evictions)
         self._lookups = Lookups(self._context, self._evictions, self._checks)
         self._publications = Publications(self._context, self._evictions, self._checks)
@@ -121,7 +122,6 @@ class WeightCache:
         )
         self.verifications = Verifications(self._context, self._checks)
         self.warmings = Warmings(self._context, self._lookups)
-        self._sweep = Sweep(self._context, self._evictions)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()

@@ -52,6 +52,7 @@ class Sweep:
         """When to search for a nameless use's process again, and how long it was let be."""
         self._to_look_at: set[GenerationId] = set()
         self._looks_for_holds = Rounds(context.tasks, "look for holds", self._look_for_holds)
+        self._looks_again = Rounds(context.tasks, "look again", self.look_again)
         self.completed_at: float | None = None
         """When the last complete round began: nothing told here is older."""
 
@@ -73,6 +74,22 @@ class Sweep:
         used = [one.id for one in self._context.ledger.generations() if one.in_use]
         for first in range(0, len(used), BATCH):
             await self._look(used[first : first + BATCH])
+
+    async def let_go_meanwhile(self) -> bool:
+        """Look again at what was in use, for one in whose way it is; whether any no longer is.
+
+        A replica that has just ended is not to keep the next one out.  Bounded as `look_for_hold`.
+        """
+        used = self._in_use()
+        if not used:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._context.options.hold_timeout):
+                await self._looks_again.next()
+        return not used <= self._in_use()
+
+    def _in_use(self) -> set[GenerationId]:
+        return {one.id for one in self._context.ledger.generations() if one.in_use}
 
     async def seen_now(self, key: Key) -> Generation | None:
         """The current generation of ``key``; one that was in use is looked at again first.
