@@ -378,15 +378,19 @@ class CacheMachine(RuleBasedStateMachine):
     def the_naive_model_agrees(self) -> None:
         ledger, naive = self.node.cache.audit(), self.naive
         assert self.node.idle_first() == naive.idle_first
-        assert sorted(map(self.figures, ledger.generations())) == sorted(
+        told = sorted(map(self.figures, ledger.generations()), key=str)
+        assert told == sorted(
             (
-                copy.key,
-                copy.blocks,
-                naive.current.get(copy.key) is copy,
-                copy.seen_open,
-                sorted(((who, lease.until) for who, lease in copy.pins.items()), key=str),
-            )
-            for copy in naive.copies
+                (
+                    copy.key,
+                    copy.blocks,
+                    naive.current.get(copy.key) is copy,
+                    copy.seen_open,
+                    sorted(((who, lease.until) for who, lease in copy.pins.items()), key=str),
+                )
+                for copy in naive.copies
+            ),
+            key=str,
         )
         assert ledger.usage().used == naive.used * BLOCK
         partials = {str(one.stored.key): one.stored.bytes for one in self.partials()}
