@@ -276,10 +276,21 @@ async def test_a_name_that_is_no_text(root: Path) -> None:
         await node.cache.uploads.commit(view.id)
 
 
+async def test_one_that_nobody_begins_to_write_keeps_its_room_for_minutes(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await begin(node)
+        node.clock.advance(node.options.upload_begun_within + 1.0)
+        await node.cache.uploads.tidy()
+        assert node.cache.uploads.views() == []
+        assert node.usage.reserved == 0
+
+
 async def test_whoever_goes_on_has_his_time_anew(root: Path) -> None:
     async with running(root, CAPACITY) as node:
         view = await begin(node)
         ttl = node.options.upload_ttl
+        fill(view, {"weights": bytes_of("grows", 1)})
+        await node.cache.uploads.tidy()
         for blocks in (1, 2, 3):
             node.clock.advance(0.9 * ttl)
             fill(view, {"weights": bytes_of("grows", blocks * BLOCK)})

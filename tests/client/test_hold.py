@@ -281,6 +281,8 @@ def test_what_is_not_the_same_directory_is_told_with_what_to_mount(
         assert f"Mount the daemon's {daemon.root}" in str(mismatch.value)
         with pytest.raises(NotTheSameDirectory), client.hold(key):
             pass
+        with pytest.raises(NotTheSameDirectory):
+            client.pin("replica", key)
         assert pins_of(client, key) == []
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.daemon.test_start import refused
 from tests.polling import until
@@ -65,6 +66,19 @@ def test_the_token_opens_the_api_and_a_hangup_replaces_it(root: Path, tmp_path: 
         assert daemon.stop() == 0
         assert FIRST not in daemon.said()
         assert SECOND not in daemon.said()
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o644, True)])
+def test_a_token_that_everybody_may_read_is_told_of(
+    root: Path, tmp_path: Path, mode: int, told: bool
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(FIRST)
+    file.chmod(mode)
+    options = ["--log-format", "json", "--api-listen", "127.0.0.1:0", "--token-file", str(file)]
+    with running(root, capacity=10_000_000, options=options) as daemon:
+        assert daemon.stop() == 0
+        assert (f"everybody here may read the token in {file}" in daemon.said()) == told
 
 
 def test_without_a_token_it_does_not_start(root: Path) -> None:

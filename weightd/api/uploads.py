@@ -97,8 +97,8 @@ ROUTES: Final = (
             "The directory is open to the user who asked, as the kernel saw him connect, and to "
             "nobody else. He writes just what he announced, by any tool, and commits. Where "
             "weightd is not root it has made the files ahead: what is written into them need not "
-            "be copied. More than what was announced ends the upload, and so does an hour in "
-            "which nothing grows, and the end of the daemon."
+            "be copied. More than what was announced ends the upload, and so do ten minutes "
+            "without a first byte, an hour in which nothing grows, and the end of the daemon."
         ),
         query=UploadQuery,
         body=UploadRequest,

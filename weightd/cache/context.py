@@ -70,8 +70,9 @@ class Options:
     ``verifications`` may wait for their turn, and one whose disk gives nothing ends after
     ``read_timeout``.
     ``warmings`` may wait for theirs, likewise.
-    ``uploads`` may be under way at once; one that does not grow ends after ``upload_ttl``, and
-    is looked at every ``upload_interval``.
+    ``uploads`` may be under way at once; one of which nothing was written ends after
+    ``upload_begun_within``, one that does not grow after ``upload_ttl``, and each is looked at
+    every ``upload_interval``.
     """
 
     transfers: int = 32
@@ -110,6 +111,7 @@ class Options:
     warmings: int = 16
     read_timeout: float = 300.0
     uploads: int = 64
+    upload_begun_within: float = 600.0
     upload_ttl: float = 3600.0
     upload_interval: float = 1.0
     trust: Trust = field(default_factory=Trust)

@@ -173,7 +173,9 @@ class Uploads:
             if not begun:
                 await completed(self._let_go(ingest, reservation))
         now = self._context.clock.now()
-        expires_at = now + self._context.options.upload_ttl
+        # Its caller may never have got the answer.
+        options = self._context.options
+        expires_at = now + min(options.upload_begun_within, options.upload_ttl)
         upload = _Upload(key, files, trusted, reservation, ingest, path, now, expires_at)
         self._uploads[upload.id] = upload
         return upload

@@ -55,11 +55,19 @@ def placed(mount: Mount, told: Any) -> Flow[Any]:
 def pin(
     asking: Asking, mount: Mount, holder: str, key: str, ttl: calls.Ttl, generation: str | None
 ) -> Flow[Any]:
+    from weightd.client.faults import NotTheSameDirectory
     from weightd.client.records import read_pinned
 
-    told = yield from asking.document(calls.pin(holder, key, ttl, generation))
-    pinned = read_pinned(told)
-    return pinned._replace(model=(yield from mount.placed(pinned.model)))
+    answer = yield from asking.answer(calls.pin(holder, key, ttl, generation))
+    pinned = read_pinned(parsed(answer.body))
+    try:
+        model = yield from mount.placed(pinned.model)
+    except NotTheSameDirectory:
+        # Who is told that it failed does not think of a pin; one that was there before stays.
+        if answer.status == 201:
+            yield from asking.parting(calls.unpin(holder, key))
+        raise
+    return pinned._replace(model=model)
 
 
 def one(asking: Asking, shape: Callable[..., T], request: Request) -> Flow[T]:

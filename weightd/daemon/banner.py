@@ -15,6 +15,7 @@ from weightd.units import format_bytes
 class Whereabouts:
     """All sizes in bytes; ``listener`` and ``api`` are the addresses bound, None when they are off.
 
+    ``open_token`` is the file of a token that everybody on the node may read.
     ``others`` is what is on the filesystem and not weightd's.
     """
 
@@ -23,6 +24,7 @@ class Whereabouts:
     replica_socket: Path | None
     listener: str | None
     api: str | None
+    open_token: Path | None
     capacity: int
     min_free: int
     models: int
@@ -62,6 +64,8 @@ def notes(at: Whereabouts) -> list[str]:
         said.append(f"not weightd's and left alone: {shown}{more}")
     if at.system_disk:
         said.append("the root is on the node's system disk; models want a disk of their own")
+    if at.open_token is not None:
+        said.append(f"everybody here may read the token in {at.open_token}; chmod o-r keeps it")
     return said
 
 

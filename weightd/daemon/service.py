@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -234,6 +235,14 @@ def _address(listener: socket.socket | None) -> str | None:
     return str(Listen(host, port))
 
 
+def _open_token(file: Path | None) -> Path | None:
+    """The token's file if everybody may read it, as far as its own mode says."""
+    try:
+        return file if file is not None and file.stat().st_mode & stat.S_IROTH else None
+    except OSError:
+        return None
+
+
 def _whereabouts(settings: Settings, snapshot: Snapshot, places: Places) -> Whereabouts:
     return Whereabouts(
         root=snapshot.root,
@@ -241,6 +250,7 @@ def _whereabouts(settings: Settings, snapshot: Snapshot, places: Places) -> Wher
         replica_socket=settings.replica_socket,
         listener=_address(places.listener),
         api=_address(places.api),
+        open_token=_open_token(settings.token_file),
         capacity=snapshot.capacity_bytes,
         min_free=snapshot.filesystem.min_free,
         models=snapshot.models,
