@@ -76,7 +76,8 @@ def test_a_token_that_everybody_may_read_is_told_of(
     file.write_text(FIRST)
     file.chmod(mode)
     options = ["--log-format", "json", "--api-listen", "127.0.0.1:0", "--token-file", str(file)]
-    with running(root, capacity=10_000_000, options=options) as daemon:
+    with running(root, capacity=10_000_000, options=options, ready=False) as daemon:
+        until(lambda: '"message": "ready"' in daemon.said())
         assert daemon.stop() == 0
         assert (f"everybody here may read the token in {file}" in daemon.said()) == told
 
