@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.origin import http_origin
 from tests.cli.commands import Shell
+from tests.cli.conftest import daemon_at
 from tests.cli.test_run import put
 from tests.polling import until
 from tests.system.daemon import Daemon
@@ -22,6 +23,13 @@ from weightd.cli.terminal import columns_of
 REVISION = "0e9e39f249a16976918f6564b8830bc894c89659"
 LONG = "terminal/Llama-3.1-70B-Instruct@" + REVISION
 PROMPT = "ready>"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One of this file's own: what others left of theirs would fill the screen."""
+    with daemon_at(tmp_path_factory.mktemp("node")) as daemon:
+        yield daemon
 
 
 class Terminal:

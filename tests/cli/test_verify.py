@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Shell
+from tests.cli.conftest import daemon_at
 from tests.cli.test_commands import put
 from tests.frozen import frozen
 from tests.polling import until
@@ -40,12 +41,14 @@ def test_whole_models(daemon: Daemon, shell: Shell) -> None:
     assert told["verification"]["damaged"] == []
 
 
-def test_all_models_when_none_is_named(daemon: Daemon, shell: Shell) -> None:
-    put(daemon.client, "verify/all")
-    ran = shell("verify")
-    assert ran.returncode == 0, ran.stdout
-    listed = shell.out("ls", "-q").split()
-    assert {key for key, _ in rows_of(ran.stdout)} == set(listed) >= {"verify/all"}
+def test_all_models_when_none_is_named(tmp_path: Path) -> None:
+    keys = ("verify/all", "verify/more", "another")
+    with daemon_at(tmp_path) as daemon:
+        for key in keys:
+            put(daemon.client, key)
+        ran = Shell(daemon.socket)("verify")
+        assert ran.returncode == 0, ran.stdout
+        assert sorted(rows_of(ran.stdout)) == sorted([key, "whole"] for key in keys)
 
 
 def test_damaged_models_stand_last_and_are_told_file_by_file(daemon: Daemon, shell: Shell) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.polling import until
 from tests.store.support import HOLDS, MAPS, process, put
 from weightd.store import Store, Use, lease, processes
 from weightd.store.look import PROBE_SECONDS, Watch
@@ -150,8 +151,10 @@ def test_files_are_opened_while_models_are_looked_at(store: Store) -> None:
 def test_a_process_that_is_gone_has_nothing(tmp_path: Path) -> None:
     """Its lock may live on with a child; the table of locks goes on naming who took it."""
     with subprocess.Popen(["sleep", "60"]) as running:
-        name = Path(f"/proc/{running.pid}/comm").read_text().strip()
-        there = Process(running.pid, name)
+        # It has our name for an instant after it has begun.
+        comm = Path(f"/proc/{running.pid}/comm")
+        until(lambda: comm.read_text() == "sleep\n", comm.read_text)
+        there = Process(running.pid, "sleep")
         assert processes.alive(there)
         assert not processes.alive(Process(running.pid, "another"))
         running.kill()
