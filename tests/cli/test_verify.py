@@ -32,7 +32,7 @@ def rows_of(out: str) -> list[list[str]]:
 def test_whole_models(daemon: Daemon, shell: Shell) -> None:
     for key in ("verify/one@v1", "verify/two"):
         put(daemon.client, key)
-    ran = shell("verify", "verify/one@v1", "verify/two")
+    ran = shell("verify", "-q", "verify/one@v1", "verify/two")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert rows_of(ran.stdout) == [["verify/one@v1", "whole"], ["verify/two", "whole"]]
     assert ran.stdout.splitlines()[-1] == "2 models, 6 B read: 2 whole"

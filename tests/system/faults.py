@@ -7,6 +7,7 @@ files, so that some calls are failed by path only.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,6 +48,13 @@ FAULTS: Final = (
 )
 
 
+def _below(root: Path) -> Iterator[Path]:
+    """The root and all there is below it; what vanishes meanwhile is passed by."""
+    for directory, _, files in os.walk(root):
+        yield Path(directory)
+        yield from (Path(directory, name) for name in files)
+
+
 @contextmanager
 def failing(daemon: Daemon, fault: Fault, error: str, more: Iterable[Path] = ()) -> Iterator[None]:
     """Fail the calls with ``error`` (a name such as EIO) until the context is left.
@@ -57,7 +65,7 @@ def failing(daemon: Daemon, fault: Fault, error: str, more: Iterable[Path] = ())
     command = ["strace", "-f", "-o", "/dev/null", "-e", "quiet=path-resolution,personality,exit"]
     command += ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}"]
     if fault.by_path:
-        for path in (daemon.root, *daemon.root.rglob("*"), *more):
+        for path in (*_below(daemon.root), *more):
             command += ["-P", str(path)]
     command += ["-p", str(daemon.process.pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
