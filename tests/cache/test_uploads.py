@@ -223,25 +223,21 @@ async def test_thousands_of_files(root: Path) -> None:
         assert len(outcome.record.manifest.files) == len(files)
 
 
-async def test_far_more_files_than_were_announced_end_it(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [(Path.touch, "2 were announced"), (Path.mkdir, "directories are in it")],
+    ids=["files", "directories"],
+)
+async def test_far_more_than_was_announced_ends_it(
+    root: Path, make: Callable[[Path], None], told: str
+) -> None:
     async with running(root, CAPACITY) as node:
         view = await begin(node)
         for n in range(1100):
-            (view.path / str(n)).touch()
+            make(view.path / str(n))
         await node.cache.uploads.tidy()
         assert not node.cache.uploads.views()
-        with pytest.raises(InvalidRequest, match="2 were announced"):
-            await node.cache.uploads.commit(view.id)
-
-
-async def test_far_more_directories_end_it_too(root: Path) -> None:
-    async with running(root, CAPACITY) as node:
-        view = await begin(node)
-        for n in range(1100):
-            (view.path / str(n)).mkdir()
-        await node.cache.uploads.tidy()
-        assert not node.cache.uploads.views()
-        with pytest.raises(InvalidRequest, match="directories are in it"):
+        with pytest.raises(InvalidRequest, match=told):
             await node.cache.uploads.commit(view.id)
 
 

@@ -12,7 +12,7 @@ from weightd.api.desk import desk_of
 from weightd.api.faults import UnsupportedMediaType
 from weightd.api.hangup import while_there
 from weightd.api.reading import read_json, read_query
-from weightd.api.routing import ADMIN, Answer, Route
+from weightd.api.routing import ADMIN, PATH_ALONE, Answer, Route
 from weightd.api.uploads import ANNOUNCEMENT_BYTES_MAX, owner_of
 from weightd.api.words import record_answer
 from weightd.cache import Announced, Offered, Origination
@@ -43,8 +43,6 @@ def _offered(file: AdoptedFile) -> Offered:
     return Offered(announced, file.place, keep=file.keep, copy=file.copy_, trusted=file.trusted)
 
 
-_PATH_ALONE: Final = {"text/plain": {"type": "string"}}
-
 ROUTES: Final = (
     Route(
         "POST",
@@ -53,11 +51,11 @@ ROUTES: Final = (
         ADMIN,
         "Make a model of files that are on the root's filesystem already, without copying them",
         {
-            201: Answer("Adopted.", wire.ModelRecord, _PATH_ALONE),
+            201: Answer("Adopted.", wire.ModelRecord, PATH_ALONE),
             200: Answer(
                 "The same content is here already; every file is where it was.",
                 wire.ModelRecord,
-                _PATH_ALONE,
+                PATH_ALONE,
             ),
         },
         (

@@ -14,7 +14,7 @@ from weightd.api.faults import UnsupportedMediaType
 from weightd.api.hangup import while_there
 from weightd.api.pins import admin_named, peer_uid
 from weightd.api.reading import path_text, prefers_text, read_json, read_query
-from weightd.api.routing import ADMIN, REPLICA, Answer, Route
+from weightd.api.routing import ADMIN, PATH_ALONE, REPLICA, Answer, Route
 from weightd.api.words import fetch_words, json_answer, record_answer
 from weightd.cache.fetching.terms import FetchTerms, FetchView
 from weightd.errors import InvalidRequest
@@ -92,8 +92,6 @@ def _accepted(request: Request, job: FetchView) -> Response:
     return json_answer(fetch_words(job), 202, headers)
 
 
-_PATH_ALONE: Final = {"text/plain": {"type": "string"}}
-
 ROUTES: Final = (
     Route(
         "POST",
@@ -102,9 +100,9 @@ ROUTES: Final = (
         REPLICA,
         "Have a model here: at once when it is, else from its origin",
         {
-            200: Answer("It is here, pinned for the holder.", wire.ModelRecord, _PATH_ALONE),
+            200: Answer("It is here, pinned for the holder.", wire.ModelRecord, PATH_ALONE),
             202: Answer(
-                "It is on its way; as text, nothing.", wire.FetchShape, _PATH_ALONE, ("Location",)
+                "It is on its way; as text, nothing.", wire.FetchShape, PATH_ALONE, ("Location",)
             ),
         },
         (

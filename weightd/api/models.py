@@ -24,7 +24,7 @@ from weightd.api.reading import (
     read_query,
     refuse_encoded,
 )
-from weightd.api.routing import ADMIN, LOCAL, REPLICA, Answer, Header, Route
+from weightd.api.routing import ADMIN, LOCAL, PATH_ALONE, REPLICA, Answer, Header, Route
 from weightd.api.words import json_answer, listed_record, record_answer
 from weightd.cache.records import PutTerms
 from weightd.errors import InvalidRequest
@@ -34,7 +34,6 @@ from weightd.wire.requests import ContentQuery, ModelsQuery, NoQuery, PutQuery
 
 TAR: Final = "application/x-tar"
 
-_PATH_ALONE: Final = {"text/plain": {"type": "string"}}
 _BYTES: Final = {"type": "string", "format": "binary"}
 
 
@@ -133,7 +132,7 @@ async def _only_file(request: Request, key: Key) -> str:
     return files[0].path
 
 
-_RECORD: Final = Answer("The record.", wire.ModelRecord, _PATH_ALONE)
+_RECORD: Final = Answer("The record.", wire.ModelRecord, PATH_ALONE)
 _CONDITIONS: Final = (
     Header("If-None-Match", "Entity tags, any of which answers 304."),
     Header("If-Match", "Entity tags, none of which answers 412."),
@@ -193,8 +192,8 @@ ROUTES: Final = (
         ADMIN,
         "Put a model: one file, or a directory as a tar stream",
         {
-            201: Answer("It is here now.", wire.ModelRecord, _PATH_ALONE, ("Location",)),
-            200: Answer("The same content was here already.", wire.ModelRecord, _PATH_ALONE),
+            201: Answer("It is here now.", wire.ModelRecord, PATH_ALONE, ("Location",)),
+            200: Answer("The same content was here already.", wire.ModelRecord, PATH_ALONE),
         },
         (
             errors.InvalidArchive,

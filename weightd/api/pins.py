@@ -13,7 +13,7 @@ from weightd import errors
 from weightd.api.desk import desk_of
 from weightd.api.protocol import CONNECTION
 from weightd.api.reading import holder_in_path, key_in_path, read_query, settle
-from weightd.api.routing import ADMIN, REPLICA, Answer, Route
+from weightd.api.routing import ADMIN, PATH_ALONE, REPLICA, Answer, Route
 from weightd.api.words import json_answer, pin_view, pin_words, record_answer
 from weightd.wire import answers as wire
 from weightd.wire.requests import NoQuery, PinQuery
@@ -79,8 +79,6 @@ async def accept_loss(request: Request) -> Response:
     return Response(status_code=204)
 
 
-_PATH_ALONE: Final = {"text/plain": {"type": "string"}}
-
 ROUTES: Final = (
     Route(
         "PUT",
@@ -89,8 +87,8 @@ ROUTES: Final = (
         REPLICA,
         "Pin the current generation, or renew the pin this holder has",
         {
-            201: Answer("Pinned, on stable storage.", wire.PinnedRecord, _PATH_ALONE),
-            200: Answer("Renewed.", wire.PinnedRecord, _PATH_ALONE),
+            201: Answer("Pinned, on stable storage.", wire.PinnedRecord, PATH_ALONE),
+            200: Answer("Renewed.", wire.PinnedRecord, PATH_ALONE),
         },
         (
             errors.NotResident,

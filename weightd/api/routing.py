@@ -6,9 +6,10 @@ The OpenAPI description is made from the same lines (`weightd.api.openapi`).
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from fastapi.routing import APIRoute
@@ -57,9 +58,15 @@ class Answer:
 
     description: str
     shape: type[BaseModel] | None = None
-    media: dict[str, dict[str, Any]] = field(default_factory=dict)
+    media: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     headers: tuple[str, ...] = ()
     line: type[BaseModel] | None = None
+
+
+PATH_ALONE: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
+    {"text/plain": {"type": "string"}}
+)
+"""The media of an answer that is a record, or as text where the model is."""
 
 
 @dataclass(frozen=True, slots=True)

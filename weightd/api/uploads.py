@@ -13,7 +13,7 @@ from weightd.api.faults import UnsupportedMediaType
 from weightd.api.hangup import while_there
 from weightd.api.protocol import CONNECTION
 from weightd.api.reading import path_text, read_json, read_query
-from weightd.api.routing import ADMIN, Answer, Route
+from weightd.api.routing import ADMIN, PATH_ALONE, Answer, Route
 from weightd.api.words import json_answer, record_answer, upload_words
 from weightd.cache import Announced, Owner
 from weightd.model import Key
@@ -71,8 +71,6 @@ def _id(request: Request) -> str:
     return path_text(request, "upload")[:_ID_SHOWN]
 
 
-_PATH_ALONE: Final = {"text/plain": {"type": "string"}}
-
 ROUTES: Final = (
     Route(
         "POST",
@@ -119,8 +117,8 @@ ROUTES: Final = (
         ADMIN,
         "Verify what was written, take it over and publish it",
         {
-            201: Answer("Published.", wire.ModelRecord, _PATH_ALONE),
-            200: Answer("The same content is here already.", wire.ModelRecord, _PATH_ALONE),
+            201: Answer("Published.", wire.ModelRecord, PATH_ALONE),
+            200: Answer("The same content is here already.", wire.ModelRecord, PATH_ALONE),
         },
         (
             errors.UnknownUpload,
