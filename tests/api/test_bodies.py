@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.types import Message
 
-from weightd.api.bodies import HANDOVER, PACE, QUEUED_MAX, RequestBody
+from weightd.api.bodies import HANDOVER, QUEUED_MAX, RequestBody
+from weightd.api.direct import PACE
 from weightd.cache import Source
 from weightd.errors import IncompleteBody, Stalled
 

@@ -1,11 +1,12 @@
-"""The byte path in: from ASGI's ``receive`` to the one worker thread that writes.
+"""The byte path in: from the connection to the one worker thread that writes.
 
-The loop queues the chunks as they arrive; the thread copies them straight into
-the buffer its caller reuses, so every byte is copied once on the way.  A queue
-of two handovers lets the network fill one while the disk takes the other, and
-beyond that the loop stops receiving, which stops the peer.  The thread is woken
-once per handover, not once per chunk: a thread hop costs more than copying
-64 KiB does.
+A body of known length is read by that thread itself (`direct.SocketSource`).
+The others, whose end only the parser knows, come by way of the loop: it queues
+the chunks as they arrive, and the thread copies them into the buffer its caller
+reuses.  A queue of two handovers lets the network fill one while the disk takes
+the other, and beyond that the loop stops receiving, which stops the peer.  The
+thread is woken once per handover, not once per chunk: a thread hop costs more
+than copying 64 KiB does.
 
 ``receive`` is not called before the body is entered.  The server answers
 ``Expect: 100-continue`` at the first call, so a refusal costs no byte.
@@ -21,14 +22,12 @@ from typing import Final
 
 from starlette.types import Receive
 
+from weightd.api.direct import Lender, Patience, SocketSource
 from weightd.cache.records import Source
-from weightd.errors import IncompleteBody, Stalled, WeightdError
+from weightd.errors import IncompleteBody, WeightdError
 
 HANDOVER: Final = 512 * 1024
 """How many bytes wake the thread."""
-
-PACE: Final = 64 * 1024
-"""How many bytes a peer must send within each idle timeout, for as long as its body goes on."""
 
 QUEUED_MAX: Final = 2 * HANDOVER
 """How many bytes wait for the thread before the loop stops receiving."""
@@ -37,25 +36,37 @@ QUEUED_MAX: Final = 2 * HANDOVER
 class RequestBody:
     """The body of one request as a flow that has not begun (`weightd.cache.records.Body`).
 
-    ``length`` is what the peer declared, None when it did not.  ``idle_timeout``
-    is how many seconds the peer has for each `PACE` bytes, and for what is left
-    at the end, while it is its turn; time that the disk takes does not count.
+    ``lender`` is the connection, None where it is not ours.  ``length`` is what the
+    peer declared, None when it did not; ``idle_timeout`` is how patient to be with
+    it, see `Patience`.
     """
 
-    def __init__(self, receive: Receive, *, length: int | None, idle_timeout: float) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        lender: Lender | None = None,
+        *,
+        length: int | None,
+        idle_timeout: float,
+    ) -> None:
         self._receive = receive
+        self._lender = lender
         self._length = length
-        self._idle_timeout = idle_timeout
-        self._received = 0
-        self._due = PACE
-        self._waited = 0.0
-        self._pipe: _Pipe | None = None
+        self._patience = Patience(idle_timeout, length)
+        self._source: _Pipe | SocketSource | None = None
         self._flow: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Source:
-        self._pipe = _Pipe(asyncio.get_running_loop())
-        self._flow = asyncio.create_task(self._run(self._pipe), name="request body")
-        return self._pipe
+        lent = self._lender.lend_body() if self._lender is not None and self._length else None
+        if self._lender is None or self._length is None or lent is None:
+            self._source = pipe = _Pipe(asyncio.get_running_loop())
+            flow = self._run(pipe)
+        else:
+            left = self._length - len(lent.head)
+            self._source = source = SocketSource(lent.socket, lent.head, left, self._patience)
+            flow = self._watch(self._lender, source)
+        self._flow = asyncio.create_task(flow, name="request body")
+        return self._source
 
     async def __aexit__(
         self,
@@ -63,12 +74,22 @@ class RequestBody:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._pipe is None or self._flow is None:
+        if self._source is None or self._flow is None:
             return
         # The thread first: should this wait be cancelled, no reader is left asleep.
-        self._pipe.close(self.incomplete())
+        left = self._source.close(self.incomplete())
         self._flow.cancel()
+        if self._lender is not None and left is not None:
+            self._lender.take_back(left)
         await asyncio.wait({self._flow})
+        if left == 0:
+            # It is there, and tells whoever counts that the body is over.
+            await self._receive()
+
+    async def _watch(self, lender: Lender, source: SocketSource) -> None:
+        """Let the reader go when the connection is cut here, of which a duplicate hears nothing."""
+        await lender.gone.wait()
+        source.close(self.incomplete())
 
     async def _run(self, pipe: _Pipe) -> None:
         """Move chunks until the body ends; whatever ends this, the reader learns of it."""
@@ -89,17 +110,15 @@ class RequestBody:
         clock = asyncio.get_running_loop().time
         begun = clock()
         try:
-            async with asyncio.timeout(self._idle_timeout - self._waited):
+            async with asyncio.timeout(self._patience.seconds):
                 message = await self._receive()
         except TimeoutError:
-            raise Stalled("The request's body", self._idle_timeout) from None
-        self._waited += clock() - begun
+            raise self._patience.stalled() from None
+        self._patience.waited(clock() - begun)
         if message["type"] == "http.disconnect":
             raise self.incomplete()
         chunk: bytes = message.get("body", b"")
-        self._received += len(chunk)
-        if self._received >= self._due:
-            self._due, self._waited = self._received + PACE, 0.0
+        self._patience.came(len(chunk))
         return chunk, message.get("more_body", False)
 
     @property
@@ -109,7 +128,7 @@ class RequestBody:
 
     def incomplete(self) -> IncompleteBody:
         """That the body ends with what has been received so far."""
-        return IncompleteBody(received=self._received, declared=self._length)
+        return self._patience.incomplete()
 
 
 class _Pipe:
@@ -158,7 +177,10 @@ class _Pipe:
             self._changed.notify()
 
     def close(self, error: WeightdError) -> None:
-        """Make the reader raise ``error`` from now on, whatever is still queued."""
+        """Make the reader raise ``error`` from now on, whatever is still queued.
+
+        Answers None: what is left of the body is for the loop to know.
+        """
         with self._changed:
             self._chunks.clear()
             self._error = self._error or error

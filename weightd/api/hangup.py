@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from weightd.api.bodies import RequestBody
+from weightd.api.direct import Lender
 from weightd.api.protocol import CONNECTION
 from weightd.errors import IncompleteBody
 
@@ -65,6 +66,12 @@ async def while_there(request: Request, act: Coroutine[Any, Any, Outcome]) -> Ou
     Raises IncompleteBody, which nobody reads.
     """
     return await _unless(_gone(request), act, lambda: True, lambda: IncompleteBody(0, None))
+
+
+def lender_of(request: Request) -> Lender | None:
+    """The connection under a request, None where it is not ours."""
+    connection = request.scope.get("extensions", {}).get(CONNECTION)
+    return None if connection is None else connection["lender"]
 
 
 def _gone(request: Request) -> asyncio.Event | None:

@@ -14,7 +14,7 @@ from weightd.api.bodies import RequestBody
 from weightd.api.content import ContentResponse, select
 from weightd.api.desk import desk_of
 from weightd.api.faults import PreconditionFailed, RangeNotSatisfiable, UnsupportedMediaType
-from weightd.api.hangup import unless_gone
+from weightd.api.hangup import lender_of, unless_gone
 from weightd.api.reading import (
     body_length,
     create_conditions,
@@ -64,7 +64,12 @@ async def put_model(request: Request) -> Response:
     key = key_in_path(request)
     terms = put_terms(request)
     desk = desk_of(request)
-    body = RequestBody(request.receive, length=terms.length, idle_timeout=desk.limits.idle_timeout)
+    body = RequestBody(
+        request.receive,
+        lender_of(request),
+        length=terms.length,
+        idle_timeout=desk.limits.idle_timeout,
+    )
     with desk.place_for_put():
         outcome = await unless_gone(request, body, desk.cache.put(key, body, terms))
     if not outcome.created:

@@ -7,6 +7,7 @@ still sends, and has no limit on the size or the time of a request's head.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import struct
@@ -22,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from weightd.api.connections import Connections
+from weightd.api.direct import Lent
 from weightd.api.problems import problem
 from weightd.api.routing import Door
 from weightd.errors import InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
@@ -39,9 +41,9 @@ CONNECTION: Final = "weightd.connection"
 """The ASGI extension of this server.
 
 ``gone`` is an event that is set once the connection is lost; ``abort`` closes it
-at once, without waiting for a peer to take what it was sent; ``owner`` is the user
-and group behind it as the kernel saw it connect, None behind no unix socket;
-``replica`` says whether it is at that door.
+at once, without waiting for a peer to take what it was sent; ``lender`` lends its
+socket (`weightd.api.direct`); ``owner`` is the user and group behind it as the kernel
+saw it connect, None behind no unix socket; ``replica`` says whether it is at that door.
 """
 
 _PEER: Final = struct.Struct("3i")
@@ -64,11 +66,13 @@ class EdgeProtocol(HttpToolsProtocol):
         self._owner: tuple[int, int] | None = None
         self._untaken = 0
         self._resumed = False
-        self._gone = asyncio.Event()
+        self.gone = asyncio.Event()
         self._head: bytearray | None = bytearray()
         self._field_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._refused = False
+        # What is still to come of a body that the parser was spared.
+        self._rest = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -81,13 +85,17 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
-        self._gone.set()
+        self.gone.set()
         self._stop_head_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        if self._rest:
+            data = self._take_rest(data)
+            if not data:
+                return
         self._unset_keepalive_if_required()
         if self._head is not None:
             self._expect_head()
@@ -120,8 +128,9 @@ class EdgeProtocol(HttpToolsProtocol):
         # The task that answers has been made and not yet begun.
         self.scope["extensions"] = {
             CONNECTION: {
-                "gone": self._gone,
+                "gone": self.gone,
                 "abort": self.transport.abort,
+                "lender": self,
                 "owner": self._owner,
                 "replica": self._door == "replica",
             }
@@ -131,6 +140,42 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._head = bytearray()
         self._field_bytes = 0
+
+    # -- A body that somebody else reads (`weightd.api.direct`) ---------------------
+
+    def lend_body(self) -> Lent | None:
+        cycle: RequestResponseCycle = self.cycle
+        if not cycle.more_body or cycle.disconnected or self.transport.is_closing():
+            return None
+        self.flow.pause_reading()
+        if cycle.waiting_for_100_continue:
+            cycle.waiting_for_100_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        head, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        return Lent(_duplicate(self.transport), head)
+
+    def take_back(self, left: int) -> None:
+        if self.gone.is_set():
+            return
+        self._rest = left
+        if not left:
+            self._end_body()
+
+    def _take_rest(self, data: bytes) -> bytes:
+        """Pass on what belongs to the body; what is behind it."""
+        body, behind = data[: self._rest], data[self._rest :]
+        self._rest -= len(body)
+        self.on_body(body)
+        if not self._rest:
+            self._end_body()
+        return behind
+
+    def _end_body(self) -> None:
+        """The body is over, of which the parser does not know: the next request has a new one."""
+        self.on_message_complete()
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     # -- A place among the connections --------------------------------------------
 
@@ -209,6 +254,12 @@ class EdgeProtocol(HttpToolsProtocol):
         cycle.disconnected = True
         cycle.message_event.set()
         return False
+
+
+def _duplicate(transport: asyncio.Transport) -> socket.socket:
+    """The connection's socket under a number of its own, which nobody else closes."""
+    found: socket.socket = transport.get_extra_info("socket")
+    return socket.socket(fileno=os.dup(found.fileno()))
 
 
 def _peer(transport: asyncio.Transport) -> tuple[int, int] | None:

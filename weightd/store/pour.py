@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 from weightd.errors import IncompleteBody, InvalidRequest
@@ -11,23 +10,25 @@ from weightd.store import tree
 from weightd.store.allocate import Blocks
 from weightd.store.content import Content
 from weightd.store.faults import reported
+from weightd.store.hasher import Hasher
 from weightd.store.manifest_file import Stamp
 from weightd.store.pace import WriteBack
 from weightd.store.root import Root
-from weightd.store.source import BUFFER_BYTES, Claim, Source, Wrote, fill
+from weightd.store.source import Claim, Source, Wrote, fill
 from weightd.units import round_up
 
 
 class Pour:
-    """Takes files in, one after the other, through one buffer."""
+    """Takes files in, one after the other, through one ring of buffers."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._buffer: memoryview | None = None
+        self._hasher = Hasher()
 
     def close(self) -> None:
-        """Let the buffer go."""
-        self._buffer = None
+        """Let the buffers go; call it when nothing is poured."""
+        self._hasher.close()
+        self._hasher = Hasher()
 
     def file(
         self,
@@ -62,28 +63,29 @@ class Pour:
         length: int | None,
     ) -> tuple[int, str]:
         """Write and hash what arrives; its length and sha256."""
-        if self._buffer is None:
-            self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        buffer = self._buffer
         if length:
             claim(round_up(length, self._root.block))
         blocks = Blocks(descriptor, self._root.block, length)
-        digest, pace, size = hashlib.sha256(), WriteBack(descriptor), 0
-        while count := fill(source, buffer if length is None else buffer[: length - size]):
+        pace, size = WriteBack(descriptor), 0
+        while True:
+            buffer = self._hasher.buffer()
+            count = fill(source, buffer if length is None else buffer[: length - size])
+            self._hasher.update(buffer, count)
+            if not count:
+                break
             if length is None and (more := blocks.missing(size + count)):
                 claim(more)
             with reported(f"write to {path}"):
                 growth = blocks.cover(size + count)
                 content.counted(growth)
-                digest.update(buffer[:count])
                 tree.write_all(descriptor, buffer[:count])
                 size += count
                 pace.reached(size)
             if growth:
                 wrote(growth)
         if length is not None:
-            _check_length(source, buffer, size, length)
-        return size, digest.hexdigest()
+            _check_length(source, size, length)
+        return size, self._hasher.hexdigest()
 
     def _seal(self, descriptor: int) -> Stamp:
         """Give the file its mode and group, bring it to stable storage; its stamp."""
@@ -94,8 +96,8 @@ class Pour:
         return Stamp.of(os.fstat(descriptor))
 
 
-def _check_length(source: Source, buffer: memoryview, size: int, length: int) -> None:
+def _check_length(source: Source, size: int, length: int) -> None:
     if size < length:
         raise IncompleteBody(received=size, declared=length)
-    if source.readinto(buffer[:1]):
+    if source.readinto(memoryview(bytearray(1))):
         raise InvalidRequest(what="body", reason=f"it is longer than the {length} declared")
