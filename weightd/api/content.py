@@ -1,31 +1,26 @@
-"""The byte path out: one published file, whole or a range of it, from a descriptor to ``send``.
+"""One published file as an answer, whole or a range of it, by the conditions of the request.
 
-A read takes `CHUNK` bytes in a worker thread, so the loop never waits for the
-disk, and each chunk is a new object because the transport may keep it after
-``send`` returns.  The cache's context is left as soon as the peer is gone or
-takes nothing for ``idle_timeout`` seconds: until then the model cannot go.
+The cache's context is left as soon as the peer is gone or takes nothing for
+``idle_timeout`` seconds: until then the model cannot go.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-import aiofiles
-from aiofiles.threadpool.binary import AsyncFileIO
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from weightd.api.faults import PreconditionFailed, RangeNotSatisfiable
-from weightd.api.hangup import abort, listening
+from weightd.api.hangup import abort
+from weightd.api.protocol import CONNECTION
+from weightd.api.sending import Cut, send_file
 from weightd.cache.records import Contents
 from weightd.errors import InvalidRequest
-
-CHUNK: Final = 1024 * 1024
 
 _log = logging.getLogger(__name__)
 _RANGE: Final = re.compile(r"\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})\s*", re.ASCII)
@@ -104,6 +99,7 @@ class ContentResponse(Response):
         self._idle_timeout = idle_timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
         async with self._opened:
             await send(
                 {
@@ -115,8 +111,7 @@ class ContentResponse(Response):
             if scope["method"] == "HEAD" or not self._part.length:
                 await send({"type": "http.response.body"})
                 return
-            async with listening(receive) as gone:
-                await self._stream(scope, send, gone)
+            await self._stream(scope, send)
 
     def _fields(self) -> list[tuple[bytes, bytes]]:
         entry, part = self._contents.entry, self._part
@@ -134,51 +129,26 @@ class ContentResponse(Response):
             headers.append((b"content-range", span.encode()))
         return headers
 
-    async def _stream(self, scope: Scope, send: Send, gone: asyncio.Event) -> None:
-        """Send the part; when that fails stop short of its end, which closes the connection."""
-        left = self._part.length
+    async def _stream(self, scope: Scope, send: Send) -> None:
+        """Send the part, or close the connection short of its end."""
+        lender, part = scope["extensions"][CONNECTION]["lender"], self._part
+        descriptor = self._contents.descriptor
         try:
-            file = await _opened_at(self._contents.descriptor, self._part.start)
-            while left and not gone.is_set():
-                chunk = await _read(file, min(CHUNK, left))
-                if not chunk:
-                    self._log_cut("the file is shorter than its record", left)
-                    return
-                left -= len(chunk)
-                async with asyncio.timeout(self._idle_timeout):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
-        except TimeoutError:
+            await send_file(lender, descriptor, part.start, part.length, self._idle_timeout)
+        except Cut as cut:
+            self._log_cut(cut)
             abort(scope)
-            self._log_cut(f"the reader took nothing for {self._idle_timeout:g} s", left)
-        except OSError as error:
-            self._log_cut(str(error), left)
+            # The server takes an answer that ends early for a fault, unless it knows why.
+            await lender.gone.wait()
+        else:
+            await send({"type": "http.response.body"})
 
-    def _log_cut(self, reason: str, left: int) -> None:
-        _log.warning(
-            "content of %s, file %r, was cut %d bytes before its end: %s",
-            self._contents.record.manifest.key,
-            self._contents.entry.path,
-            left,
-            reason,
-        )
-
-
-async def _opened_at(descriptor: int, start: int) -> AsyncFileIO:
-    """A file object over a descriptor that somebody else closes, positioned at ``start``."""
-    file = await aiofiles.open(descriptor, "rb", buffering=0, closefd=False)
-    await file.seek(start)
-    return file
-
-
-async def _read(file: AsyncFileIO, most: int) -> bytes:
-    """Read in a worker thread; when cancelled, wait for that thread first.
-
-    The descriptor's number may be another file's as soon as it is closed, and a
-    late read would move that file's position.
-    """
-    reading = asyncio.ensure_future(file.read(most))
-    try:
-        return await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        await asyncio.wait({reading})
-        raise
+    def _log_cut(self, cut: Cut) -> None:
+        if cut.reason is not None:
+            _log.warning(
+                "content of %s, file %r, was cut %d bytes before its end: %s",
+                self._contents.record.manifest.key,
+                self._contents.entry.path,
+                cut.left,
+                cut.reason,
+            )

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from weightd.errors import IncompleteBody, Stalled, WeightdError
 
 PACE: Final = 64 * 1024
-"""How many bytes a peer must send within each idle timeout, for as long as its body goes on."""
+"""How many bytes a peer must send, or take, within each idle timeout while a body goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Lent:
 
 
 class Lender(Protocol):
-    """A connection whose body a thread may read; ``gone`` is set once it is lost."""
+    """A connection that lends its socket to a thread; ``gone`` is set once it is lost."""
 
     gone: asyncio.Event
 
@@ -44,6 +44,18 @@ class Lender(Protocol):
 
     def take_back(self, left: int) -> None:
         """Read on, with ``left`` bytes of the body still to come."""
+        ...
+
+    async def lend_output(self, within: float) -> socket.socket | None:
+        """A duplicate of the socket, to send an answer's body by when its head is out.
+
+        None when the peer has gone or did not take that ``within`` so many seconds.
+        The caller closes it.
+        """
+        ...
+
+    def output_sent(self, size: int) -> None:
+        """Count bytes of the answer's body that were sent by the duplicate."""
         ...
 
 

@@ -7,7 +7,6 @@ still sends, and has no limit on the size or the time of a request's head.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import struct
@@ -23,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from weightd.api.connections import Connections
-from weightd.api.direct import Lent
+from weightd.api.loans import Loans
 from weightd.api.problems import problem
 from weightd.api.routing import Door
 from weightd.errors import InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
@@ -130,7 +129,7 @@ class EdgeProtocol(HttpToolsProtocol):
             CONNECTION: {
                 "gone": self.gone,
                 "abort": self.transport.abort,
-                "lender": self,
+                "lender": Loans(self, self.cycle),
                 "owner": self._owner,
                 "replica": self._door == "replica",
             }
@@ -141,23 +140,10 @@ class EdgeProtocol(HttpToolsProtocol):
         self._head = bytearray()
         self._field_bytes = 0
 
-    # -- A body that somebody else reads (`weightd.api.direct`) ---------------------
+    # -- A body that the parser is spared (`weightd.api.direct`) ---------------------
 
-    def lend_body(self) -> Lent | None:
-        cycle: RequestResponseCycle = self.cycle
-        if not cycle.more_body or cycle.disconnected or self.transport.is_closing():
-            return None
-        self.flow.pause_reading()
-        if cycle.waiting_for_100_continue:
-            cycle.waiting_for_100_continue = False
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        head, cycle.body = bytes(cycle.body), bytearray()
-        cycle.message_event.clear()
-        return Lent(_duplicate(self.transport), head)
-
-    def take_back(self, left: int) -> None:
-        if self.gone.is_set():
-            return
+    def rest_of_body(self, left: int) -> None:
+        """Take the next ``left`` bytes for the end of a body; behind it comes the next request."""
         self._rest = left
         if not left:
             self._end_body()
@@ -172,7 +158,6 @@ class EdgeProtocol(HttpToolsProtocol):
         return behind
 
     def _end_body(self) -> None:
-        """The body is over, of which the parser does not know: the next request has a new one."""
         self.on_message_complete()
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -254,12 +239,6 @@ class EdgeProtocol(HttpToolsProtocol):
         cycle.disconnected = True
         cycle.message_event.set()
         return False
-
-
-def _duplicate(transport: asyncio.Transport) -> socket.socket:
-    """The connection's socket under a number of its own, which nobody else closes."""
-    found: socket.socket = transport.get_extra_info("socket")
-    return socket.socket(fileno=os.dup(found.fileno()))
 
 
 def _peer(transport: asyncio.Transport) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 _LAST_ANSWERS: Final = 2.0
 """Seconds for answers on their way out when the drain's own time is over."""
 
+_CONTENT_THREADS: Final = 16
+
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 REPLICA_MODE: Final = 0o666
@@ -61,6 +64,9 @@ def serve(settings: Settings, budget: Budget, announce: Announce, read: Read) ->
 
 
 async def _live(settings: Settings, budget: Budget, announce: Announce, read: Read) -> None:
+    # Whoever reads content shares them, see `weightd.api.sending`.
+    threads = ThreadPoolExecutor(_CONTENT_THREADS, thread_name_prefix="weightd-content")
+    asyncio.get_running_loop().set_default_executor(threads)
     signals = Signals()
     signals.watch()
     reach = _reach()
