@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import aiofiles
 import uvloop
 
 from weightd.api import Desk, Limits, Token, create_app, protocol_of
@@ -73,11 +74,13 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
     with ExitStack() as held:
         store, places = _take_places(settings, reach, held)
         log.info("starting on %s", settings.root)
+        async with aiofiles.open(_BOOT_ID) as file:
+            boot_id = (await file.read()).strip()
         cache = WeightCache(
             store,
             capacity=budget.capacity,
             min_free=budget.min_free,
-            boot_id=_BOOT_ID.read_text().strip(),
+            boot_id=boot_id,
             options=cache_options(settings),
             reach=reach,
         )
