@@ -82,6 +82,9 @@ class Arrival:
         self.check()
 
     def resume(self) -> None:
+        if not self.ledger.written:
+            # Without a byte there is nothing to go on from: a scan gives it up.
+            return
         parked = self.ingest.park()
         assert parked.bytes == self.ledger.written
         assert self._store.scan().parked == [parked]

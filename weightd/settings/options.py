@@ -215,7 +215,7 @@ class Settings(BaseSettings):
         ge=1,
         le=1024,
         description="How many puts may be under way at once; one more is answered too-many. "
-        "Each takes a thread and a buffer.",
+        "Each takes two threads and 2 MiB of buffers.",
     )
     fetch_concurrency: Annotated[int, read_number, Form("a number from 1 to 16", "N", "4")] = Field(
         4,
