@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,6 +217,50 @@ async def test_a_pin_that_cannot_be_written_is_not_taken(root: Path) -> None:
         assert holders(node) == []
         read_only(node, False)
         await node.cache.pin("replica", KEY)
+
+
+@pytest.mark.parametrize(
+    "terms", [{}, {"ttl": 1000.0}, {"forever": True}], ids=["plain", "lease", "forever"]
+)
+async def test_a_renewal_that_changes_nothing_needs_no_disk(
+    root: Path, terms: dict[str, Any]
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY, **terms)
+        read_only(node, True)
+        node.clock.advance(10)
+        renewed = await node.cache.pin("replica", KEY, **terms)
+        assert not renewed.created
+        assert pins_of(node) == [renewed.pin]
+        for others in ({}, {"ttl": 1000.0}, {"forever": True}):
+            if others != terms:
+                with pytest.raises(StateUnwritable):
+                    await node.cache.pin("replica", KEY, **others)
+                assert pins_of(node) == [renewed.pin]
+        # Put back after a failure, it is still the one that stands.
+        await node.cache.pin("replica", KEY, **terms)
+        read_only(node, False)
+        await node.restart()
+        (kept,) = pins_of(node)
+        assert (kept.ttl, kept.forever) == (terms.get("ttl"), terms.get("forever", False))
+
+
+async def test_a_renewal_behind_another_one_on_its_way_is_written(root: Path) -> None:
+    """It says what stands on stable storage, but no longer does when the other is there."""
+    async with running(root, CAPACITY) as node:
+        await node.put("model", BLOCK)
+        await node.cache.pin("replica", KEY, ttl=60.0)
+        using = node.cache._pins._database._using
+        using.acquire()
+        pins = [asyncio.create_task(node.cache.pin("replica", KEY, ttl=n)) for n in (30.0, 60.0)]
+        # Either asks for its record before it waits for anything.
+        await asyncio.sleep(0)
+        assert [pin.ttl for pin in pins_of(node)] == [60.0]
+        using.release()
+        await soon(asyncio.gather(*pins))
+        await node.restart()
+        assert [pin.ttl for pin in pins_of(node)] == [60.0]
 
 
 async def test_of_pins_that_fail_together_none_stands(root: Path) -> None:

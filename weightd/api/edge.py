@@ -1,7 +1,8 @@
-"""What every request passes on its way in and out: its time, its unread body, its last resort.
+"""What every request passes on its way in and out: its route, its time, its unread body.
 
-Plain ASGI: a middleware that wraps the answer in a task of its own would cost
-more than a lookup does, and would break the streams.
+Plain ASGI and one pass: layers of middleware around a lookup would cost more
+than the lookup does, and one that gives the answer a task of its own would
+break the streams.
 """
 
 from __future__ import annotations
@@ -11,67 +12,16 @@ import logging
 import time
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
 from weightd.api.faults import Internal
 from weightd.api.metrics import METHODS, UNKNOWN, RequestTimes
 from weightd.api.problems import problem
+from weightd.api.routing import Handler, Table, sent_path
+from weightd.errors import WeightdError
 
 _log = logging.getLogger(__name__)
-
-
-class Timed:
-    """Counts each request under its route's template, its method and its status."""
-
-    def __init__(self, app: ASGIApp, times: RequestTimes) -> None:
-        self._app = app
-        self._times = times
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = 0
-        begun = time.perf_counter()
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        finally:
-            route = getattr(scope.get("route"), "path_format", UNKNOWN)
-            method = scope["method"] if scope["method"] in METHODS else UNKNOWN
-            self._times.observe(route, method, status or 500, time.perf_counter() - begun)
-
-
-class Fence:
-    """Turns what nobody foresaw into the problem ``internal``, and logs it with its traceback."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begun = False
-
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        except Exception:  # noqa: BLE001 - the last resort
-            _log.exception("%s %s failed", scope["method"], scope.get("raw_path"))
-            if not begun:
-                await problem(Internal())(scope, receive, send)
-            # Returning from a begun answer without its end makes the server close the connection.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +37,65 @@ class DrainLimits:
     idle: float = 2.0
 
 
-class UnreadBodies:
+class Edge:
+    """Answers the requests of one door by their routes.
+
+    Each is counted under its route's template, its method and its status.  What
+    a route raises becomes a problem; what nobody foresaw is the problem
+    ``internal``, and is logged with its traceback.
+    """
+
+    def __init__(self, table: Table, times: RequestTimes, limits: DrainLimits) -> None:
+        self._table = table
+        self._times = times
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = time.perf_counter()
+        method = scope["method"]
+        found = self._table.find(method, sent_path(scope))
+        scope["path_params"] = found.parameters
+        if _declares_body(scope):
+            exchange: _Exchange = _ExchangeWithBody(receive, send, self._limits)
+        else:
+            exchange = _Exchange(receive, send)
+        try:
+            await _answer(found.handler, scope, exchange)
+        finally:
+            label = method if method in METHODS else UNKNOWN
+            seconds = time.perf_counter() - begun
+            self._times.observe(found.path, label, exchange.status or 500, seconds)
+
+
+async def _answer(handler: Handler, scope: Scope, exchange: _Exchange) -> None:
+    try:
+        response = await handler(Request(scope, exchange.receive))
+        await response(scope, exchange.receive, exchange.send)
+    except Exception as error:  # noqa: BLE001 - the last resort
+        known = isinstance(error, WeightdError) and not exchange.status
+        if not known:
+            _log.exception("%s %s failed", scope["method"], scope["raw_path"])
+        # Returning from a begun answer without its end makes the server close the connection.
+        if not exchange.status:
+            refusal = error if isinstance(error, WeightdError) else Internal()
+            await problem(refusal)(scope, exchange.receive, exchange.send)
+
+
+class _Exchange:
+    """One request without a body and its answer, whose ``status`` is 0 until it began."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.receive = receive
+        self.status = 0
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+
+class _ExchangeWithBody(_Exchange):
     """Sends an answer at once although a body is still coming, then drains that body and closes.
 
     A client without ``Expect: 100-continue`` sends all it has before it looks;
@@ -95,28 +103,13 @@ class UnreadBodies:
     read to its end is never taken for a next request: the connection closes.
     """
 
-    def __init__(self, app: ASGIApp, limits: DrainLimits) -> None:
-        self._app = app
-        self._limits = limits
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _declares_body(scope):
-            await self._app(scope, receive, send)
-            return
-        exchange = _Exchange(receive, send, self._limits)
-        await self._app(scope, exchange.receive, exchange.send)
-
-
-class _Exchange:
-    """One request with a body, and whether all of that body was received."""
-
     def __init__(self, receive: Receive, send: Send, limits: DrainLimits) -> None:
+        super().__init__(self._received, send)
         self._receive = receive
-        self._send = send
         self._limits = limits
         self._over = False
 
-    async def receive(self) -> Message:
+    async def _received(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             self._over = True
@@ -124,16 +117,16 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if self._over:
-            await self._send(message)
+            await super().send(message)
         elif message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), (b"connection", b"close")]
-            await self._send({**message, "headers": headers})
+            await super().send({**message, "headers": headers})
         elif message.get("more_body", False):
-            await self._send(message)
+            await super().send(message)
         else:
-            await self._send({**message, "more_body": True})
+            await super().send({**message, "more_body": True})
             await self._drain()
-            await self._send({"type": "http.response.body"})
+            await super().send({"type": "http.response.body"})
 
     async def _drain(self) -> None:
         taken = 0
@@ -141,7 +134,7 @@ class _Exchange:
             async with asyncio.timeout(self._limits.seconds):
                 while not self._over and taken < self._limits.bytes:
                     async with asyncio.timeout(self._limits.idle):
-                        message = await self.receive()
+                        message = await self._received()
                     taken += len(message.get("body", b""))
         except TimeoutError:
             _log.info("a refused body was cut after %d bytes", taken)

@@ -6,20 +6,19 @@ The OpenAPI description is made from the same lines (`weightd.api.openapi`).
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, request_response
 from starlette.types import Scope
 
-from weightd.api.faults import Internal
+from weightd.api.faults import Internal, UnknownRoute, WrongMethod
+from weightd.api.metrics import UNKNOWN
 from weightd.errors import (
     Forbidden,
     InvalidKey,
@@ -121,28 +120,51 @@ class Route:
         return (*key, *self.errors, *ALWAYS)
 
 
-class EdgeRoute(APIRoute):
-    """Matches the path as it was sent, so that percent-decoding happens once and after routing.
+class Found(NamedTuple):
+    """What answers a request: of which ``path`` of the table, and with which parameters of it."""
 
-    Handlers read the request and make the response themselves, so they are
-    called without what FastAPI does for endpoints that leave that to it: it
-    would cost a lookup as much as the lookup.
+    handler: Handler
+    path: str
+    parameters: dict[str, str]
+
+
+class Table:
+    """Finds what answers a request, by its path as it was sent.
+
+    So percent-decoding happens once, and after routing.  Paths are tried in
+    the table's order.
     """
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-        self.app = request_response(endpoint)
-        self._sent = compiled(path)
+    def __init__(self, handlers: Iterable[tuple[Route, Handler]]) -> None:
+        self._paths: dict[str, dict[str, Handler]] = {}
+        for route, handler in handlers:
+            methods = self._paths.setdefault(route.path, {})
+            methods[route.method] = handler
+            if route.method == "GET" and not route.own_head:
+                methods["HEAD"] = handler
+        self._patterns = [(compiled(path), path) for path in self._paths]
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope["type"] != "http":
-            return Match.NONE, {}
-        found = self._sent.fullmatch(sent_path(scope))
-        if found is None:
-            return Match.NONE, {}
-        match = Match.FULL if scope["method"] in (self.methods or ()) else Match.PARTIAL
-        child = {"endpoint": self.endpoint, "path_params": found.groupdict(), "route": self}
-        return match, child
+    def find(self, method: str, path: str) -> Found:
+        """A path that is none, or does not take the method, is found to be answered so."""
+        matching = []
+        for pattern, template in self._patterns:
+            match = pattern.fullmatch(path)
+            if match is not None:
+                handler = self._paths[template].get(method)
+                if handler is not None:
+                    return Found(handler, template, match.groupdict())
+                matching.append(template)
+        if not matching:
+            return Found(_refusing(UnknownRoute(path[:200])), UNKNOWN, {})
+        allowed = {one for template in matching for one in self._paths[template]}
+        return Found(_refusing(WrongMethod(method, tuple(sorted(allowed)))), matching[0], {})
+
+
+def _refusing(error: WeightdError) -> Handler:
+    async def refuse(_: Request) -> Response:
+        raise error
+
+    return refuse
 
 
 @cache

@@ -394,7 +394,12 @@ class WeightCache:
         """Every pin, and every hold and use that the last sweep saw."""
         return sorted(
             [*self._pins.views(), *self._sweep.views()],
-            key=lambda view: (view.generation, view.kind, view.holder or ""),
+            key=lambda view: (
+                str(view.generation.key),
+                view.generation.digest,
+                view.kind,
+                view.holder or "",
+            ),
         )
 
     @property

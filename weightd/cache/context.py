@@ -142,7 +142,9 @@ class Model:
     manifest: Manifest
     checked_at: float = NEVER
     path: Path | None = None
-    """Where it is handed out, once an answer had to say so."""
+    """Where it is handed out, once an answer had to say so, ..."""
+    relative_path: str = ""
+    """... and the same below the root."""
 
 
 class Progress:
@@ -211,11 +213,12 @@ class Context:
         model = self.models[id]
         if model.path is None:
             model.path = self.store.path_of(id)
+            model.relative_path = self.store.relative_path_of(id)
         return Record(
             manifest=model.manifest,
             current=self.ledger.current(id.key) is generation,
             path=model.path,
-            relative_path=self.store.relative_path_of(id),
+            relative_path=model.relative_path,
             pins=len(generation.pins),
             held=self._held(id),
             last_used_at=generation.last_used,
@@ -232,7 +235,8 @@ class Context:
         It takes as long as a seizure, so that no lookup answers a miss for a
         model that an eviction then leaves where it is.
         """
-        await self._until(lambda: not self.ledger.leaving(key))
+        if self.ledger.leaving(key):
+            await self._until(lambda: not self.ledger.leaving(key))
 
     async def nothing_settles(self) -> None:
         """Wait until no generation is named as a victim that may still come back."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from weightd.cache.context import Context
@@ -99,15 +100,32 @@ class Pins:
             self._must_be_few(holder, key, uid)
         pinning = ledger.pin(holder, key, now, ttl=ttl, forever=forever, digest=digest, uid=uid)
         record = self._context.record(pinning.generation)
-        # The next lease to lapse may be this one.
-        self._context.changed.notify()
-        kept = self._database.put(pinning.pin, self._boot_id)
-        # A caller that goes away leaves a pin that it was not told of: the safe side.
-        await told_in_time(
-            self._context.tasks.spawn(self._take(pinning, kept), "pin"),
-            self._context.options.pin_timeout,
-        )
+        if pinning.pin.until is not None:
+            # The next lease to lapse may be this one.
+            self._context.changed.notify()
+        if self._stands(pinning):
+            self._taken(pinning)
+        else:
+            kept = asyncio.wrap_future(self._database.put(pinning.pin, self._boot_id))
+            # A caller that goes away leaves a pin that it was not told of: the safe side.
+            self._context.tasks.follow(kept)
+            kept.add_done_callback(partial(self._settle, pinning))
+            await told_in_time(kept, self._context.options.pin_timeout)
         return PinOutcome(record, pinning.pin, pinning.created)
+
+    def _stands(self, pinning: Pinning) -> bool:
+        """Whether a start would make the same of what is on stable storage already.
+
+        Of a lease it goes by the length alone, which it gives anew.  And nothing
+        may be on its way there that says otherwise: the pin renewed is the one
+        that was told to be there, not one like it.
+        """
+        pin, renewed = pinning.pin, pinning.previous
+        if renewed is None or self._stored.get((pin.holder, pin.generation)) is not renewed:
+            return False
+        return replace(renewed, until=pin.until) == pin and (
+            pin.ttl is not None or renewed.until is None
+        )
 
     def _must_own(self, holder: str, key: Key, uid: int) -> None:
         if any(pin.uid != uid for pin in self._context.ledger.held(holder, key)):
@@ -182,12 +200,14 @@ class Pins:
         due = self._context.ledger.next_lapse()
         return None if due is None else max(0.0, due - self._context.clock.now())
 
-    async def _take(self, pinning: Pinning, kept: Future[None]) -> None:
-        try:
-            await asyncio.wrap_future(kept)
-        except StateUnwritable:
+    def _settle(self, pinning: Pinning, kept: asyncio.Future[None]) -> None:
+        """It is known whether a pin stands on stable storage."""
+        if kept.cancelled() or kept.exception() is not None:
             self._stand_as_stored(pinning.pin.holder, pinning.generation.id, pinning.pin)
-            raise
+        else:
+            self._taken(pinning)
+
+    def _taken(self, pinning: Pinning) -> None:
         self._stored[pinning.pin.holder, pinning.generation.id] = pinning.pin
         self._tell("pinned", pinning.pin, renewed=not pinning.created)
 
@@ -267,7 +287,7 @@ class Pins:
         )
 
 
-async def told_in_time(writing: asyncio.Task[T], seconds: float) -> T:
+async def told_in_time(writing: asyncio.Future[T], seconds: float) -> T:
     """The outcome of a write, which goes on whoever stops waiting for it.
 
     Raises StateUnwritable, also when the disk hangs.  What is written later

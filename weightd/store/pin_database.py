@@ -14,7 +14,9 @@ import logging
 import queue
 import sqlite3
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias
 
@@ -44,7 +46,8 @@ _SCHEMA: Final = (
     "CREATE TABLE loss (since REAL NOT NULL, reason TEXT NOT NULL)",
     "CREATE TABLE ballast (bytes BLOB)",
 )
-_PUT: Final = "INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PUT: Final = f"INSERT OR REPLACE INTO pins VALUES {_ROW}"
 _PINS: Final = (
     "SELECT holder, key, digest, since, ttl, until, forever, boot_id, uid FROM pins "
     "ORDER BY since, holder, key, digest"
@@ -206,18 +209,26 @@ class PinDatabase:
         names = sorted({operation.name for operation in group if operation.name})
         with self._using:
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                for operation in group:
-                    self._connection.execute(operation.statement, operation.values)
-                for name in names:
-                    self._reach(f"{name}.before-commit")
-                self._connection.execute("COMMIT")
+                self._apply(group, names)
             except sqlite3.Error as error:
                 self._roll_back()
                 return StateUnwritable(error=str(error))
         for name in names:
             self._reach(f"{name}.committed")
         return None
+
+    def _apply(self, group: list[_Operation], names: list[str]) -> None:
+        # Each call waits for the interpreter, which the loop's thread may have: as few as can be.
+        calls = list(_calls(group))
+        if len(calls) > 1:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for call in calls:
+                self._connection.execute(*call)
+            calls = [("COMMIT", ())]
+        for name in names:
+            self._reach(f"{name}.before-commit")
+        # One that is alone is a transaction by itself.
+        self._connection.execute(*calls[0])
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -226,6 +237,19 @@ class PinDatabase:
             except sqlite3.Error:
                 # SQLite has rolled back by itself then; the next BEGIN tells if not.
                 return
+
+
+def _calls(group: list[_Operation]) -> Iterator[tuple[str, _Values]]:
+    """Statements with their values, in order: pins that are put one after another are put by one.
+
+    Removals are not, since SQLite would look for several of them in the whole table.
+    """
+    for statement, run in groupby(group, key=lambda operation: operation.statement):
+        rows = [operation.values for operation in run]
+        if statement == _PUT:
+            yield statement + f", {_ROW}" * (len(rows) - 1), tuple(chain.from_iterable(rows))
+        else:
+            yield from ((statement, values) for values in rows)
 
 
 def _open(path: Path, *, expected: bool, loss: Loss | None) -> sqlite3.Connection:
