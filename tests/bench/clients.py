@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from tests.bench.client import Unexpected
-from tests.bench.models import Model, Servers
+from tests.bench.models import BUCKET, Model, Servers
 from tests.bench.place import remove
+from tests.parts import program
 
 ARIA2C: Final = ("aria2c", "-x8", "-s8", "--file-allocation=none", "--no-conf", "-q")
 
@@ -66,9 +67,18 @@ def snapshot(job: Job) -> float:
     return float(done.stdout)
 
 
+def s5cmd(job: Job) -> float:
+    """All objects by one s5cmd, as it comes: five parts of each at a time."""
+    endpoint = ("--no-sign-request", "--endpoint-url", job.servers.s3)
+    source = f"s3://{BUCKET}/{job.model.name}/*"
+    command = program("s5cmd") or "s5cmd"
+    return run(command, *endpoint, "cp", source, f"{job.directory}/")
+
+
 CLIENTS: Final[dict[str, Client]] = {
     "curl": curl,
     "aria2c -x8": aria2c,
+    "s5cmd": s5cmd,
     "snapshot_download": snapshot,
 }
 

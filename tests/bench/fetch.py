@@ -26,14 +26,14 @@ MEMORY_BYTES: Final = 300e6
 """What the daemon may take at most, whatever it fetches."""
 
 _NEEDS: Final = (
-    "curl", "aria2c", "nginx", "weed", "sha256sum", "openssl", "sync", "boto3", "obstore",
-    "huggingface_hub",
+    "curl", "aria2c", "s5cmd", "nginx", "weed", "sha256sum", "openssl", "sync", "boto3",
+    "obstore", "huggingface_hub",
 )  # fmt: skip
 _SETTLE: Final = 0.05
 
 _RIVALS: Final = {
     "http": ("curl", "aria2c -x8"),
-    "s3": ("curl", "aria2c -x8"),
+    "s3": ("curl", "aria2c -x8", "s5cmd"),
     "hub": ("snapshot_download",),
     "far": ("curl", "aria2c -x8"),
 }

@@ -21,7 +21,7 @@ ROUND_TRIP_MILLISECONDS: Final = 50
 WINDOW_BYTES: Final = 1 << 20
 """Of one connection over the distance, what may be under way; so one brings 20 MiB a second."""
 
-_BUCKET: Final = "public"
+BUCKET: Final = "public"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Servers:
 
     def url(self, kind: str, model: Model, path: str) -> str:
         """Where any client reads one file."""
-        bases = {"http": self.web, "far": self.far, "hub": self.web, "s3": f"{self.s3}/{_BUCKET}"}
+        bases = {"http": self.web, "far": self.far, "hub": self.web, "s3": f"{self.s3}/{BUCKET}"}
         return f"{bases[kind]}/{model.name}/{path}"
 
     def source(self, kind: str, model: Model) -> str:
@@ -58,7 +58,7 @@ class Servers:
             "http": f"{self.web}/{model.name}/listing.json",
             "far": f"{self.far}/{model.name}/listing.json",
             "hub": f"hf://bench/{model.name}",
-            "s3": f"s3://{_BUCKET}/{model.name}?anonymous=true",
+            "s3": f"s3://{BUCKET}/{model.name}?anonymous=true",
         }[kind]
 
 
@@ -118,7 +118,7 @@ def _sha256(path: Path) -> str:
 def _store(seaweed: Seaweed, root: Path, model: Model) -> None:
     for path in model.paths:
         key = f"{model.name}/{path}"
-        seaweed.client.upload_file(str(root / key), _BUCKET, key)
+        seaweed.client.upload_file(str(root / key), BUCKET, key)
 
 
 @contextmanager

@@ -287,6 +287,13 @@ def _must_be_a_length(headers: Message) -> None:
         raise Refused(f"it tells a length that nothing has ({told[:20]}…)")
 
 
+def _told_length(response: http.client.HTTPResponse) -> int | None:
+    told = response.headers.get("Content-Length", "").strip()
+    if not (told.isascii() and told.isdigit()) or response.chunked:
+        return None
+    return int(told)
+
+
 class Answer:
     """The head of an answer, and its body as long as nobody closes it."""
 
@@ -307,17 +314,12 @@ class Answer:
         self._wire = wire
         self._response = response
         self._reusable = not response.will_close
+        # Once, not for each piece of the body that is read.
+        self.length = _told_length(response)
+        """The body's length as the head tells it."""
         self._bodiless = method == "HEAD" or response.status in (204, 304)
         self._taken = 0
         self._ended = self._bodiless or self.length == 0
-
-    @property
-    def length(self) -> int | None:
-        """The body's length as the head tells it."""
-        told = self.headers.get("Content-Length", "").strip()
-        if not (told.isascii() and told.isdigit()) or self._response.chunked:
-            return None
-        return int(told)
 
     def readinto(self, buffer: memoryview) -> int:
         """Some bytes of the body, as they come; 0 at its end, or where it broke off.
