@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
@@ -63,6 +63,27 @@ class _Course:
         )
 
 
+class Following:
+    """What is told of a verification, which ends when this is closed, also unread."""
+
+    def __init__(
+        self, task: asyncio.Task[Outcome], lines: AsyncGenerator[Event | None, None]
+    ) -> None:
+        self._task = task
+        self._lines = lines
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event | None:
+        return await anext(self._lines)
+
+    async def aclose(self) -> None:
+        """Want to know no more."""
+        self._task.cancel()
+        await self._lines.aclose()
+
+
 class Verifications:
     """Every verification under way or waiting for its turn."""
 
@@ -71,8 +92,9 @@ class Verifications:
         self._checks = checks
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Outcome]] = set()
+        self._beginning = 0
 
-    async def begin(self, key: Key) -> AsyncGenerator[Event | None, None]:
+    async def begin(self, key: Key) -> Following:
         """Read the current generation of ``key``, for as long as what is answered is followed.
 
         That is ``progress`` now and then, None while all is quiet, and ``end`` with the
@@ -80,10 +102,20 @@ class Verifications:
         Raises NotResident, TooMany and Draining, and IoError while an eviction hangs.
         """
         self._context.must_take_new()
-        if len(self._running) > self._context.options.verifications:
-            raise TooMany("verifications under way and waiting", len(self._running))
-        await self._context.settled(key)
-        return self._followed(_Course(*self._current(key)))
+        # Counted before anything is waited for: many may ask at once.
+        accepted = len(self._running) + self._beginning
+        if accepted > self._context.options.verifications:
+            raise TooMany("verifications under way and waiting", accepted)
+        self._beginning += 1
+        try:
+            await self._context.settled(key)
+            course = _Course(*self._current(key))
+        finally:
+            self._beginning -= 1
+        task = self._context.tasks.spawn(self._outcome(course), f"verify {key}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return Following(task, self._followed(course, task))
 
     def stop(self) -> None:
         """End all of them; each says that it is for the daemon's end."""
@@ -96,29 +128,24 @@ class Verifications:
             raise NotResident(key=str(key))
         return generation, self._context.models[generation.id].manifest
 
-    async def _followed(self, course: _Course) -> AsyncGenerator[Event | None, None]:
+    async def _followed(
+        self, course: _Course, task: asyncio.Task[Outcome]
+    ) -> AsyncGenerator[Event | None, None]:
         context, clock = self._context, asyncio.get_running_loop()
-        key = course.generation.id.key
-        task = context.tasks.spawn(self._outcome(course), f"verify {key}")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
         seq, told, told_at = 0, (-1, ""), clock.time()
-        try:
-            await asyncio.wait([task], timeout=FIRST_SECONDS)
-            while not task.done():
-                view = course.view(context.clock.now())
-                if told != (view.bytes_done, view.state):
-                    seq, told, told_at = seq + 1, (view.bytes_done, view.state), clock.time()
-                    yield self._event(seq, "progress", view)
-                elif clock.time() - told_at >= context.options.heartbeat:
-                    told_at = clock.time()
-                    yield None
-                await asyncio.wait([task], timeout=TOLD_SECONDS)
-            outcome = "draining" if task.cancelled() else task.result()
-            view = course.view(context.clock.now(), ended=True)
-            yield self._event(seq + 1, "end", view, outcome=outcome)
-        finally:
-            task.cancel()
+        await asyncio.wait([task], timeout=FIRST_SECONDS)
+        while not task.done():
+            view = course.view(context.clock.now())
+            if told != (view.bytes_done, view.state):
+                seq, told, told_at = seq + 1, (view.bytes_done, view.state), clock.time()
+                yield self._event(seq, "progress", view)
+            elif clock.time() - told_at >= context.options.heartbeat:
+                told_at = clock.time()
+                yield None
+            await asyncio.wait([task], timeout=TOLD_SECONDS)
+        outcome = "draining" if task.cancelled() else task.result()
+        view = course.view(context.clock.now(), ended=True)
+        yield self._event(seq + 1, "end", view, outcome=outcome)
 
     def _event(self, seq: int, type: str, view: VerifyView, **more: object) -> Event:
         return Event(seq, type, self._context.clock.now(), {**more, "verification": view})
