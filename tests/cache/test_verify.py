@@ -17,8 +17,8 @@ from tests.cache.node import BLOCK, STILL, Node, running, soon
 from tests.cache.stories import CAPACITY, KEY, a_model, a_model_with_another_byte, is_as_good_as_new
 from tests.store.damages import flip_byte
 from tests.store.support import HOLDS, process
+from weightd.cache.following import Following
 from weightd.cache.records import VerifyView
-from weightd.cache.verifying import Following
 from weightd.errors import Draining, IoError, NotResident, Pinned, TooMany
 from weightd.model import Key, Manifest
 from weightd.store import Reading

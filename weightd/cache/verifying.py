@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
-from weightd.cache.records import Event, VerifyView
+from weightd.cache.following import Following, rate_and_eta
+from weightd.cache.records import VerifyView
 from weightd.errors import IoError, NotResident, TooMany, WeightdError
 from weightd.ledger import Generation
 from weightd.model import Key, Manifest
 from weightd.store import Flaw, Reading, Verified
 
-FIRST_SECONDS: Final = 0.05
-TOLD_SECONDS: Final = 0.5
-"""Before the first line about how far it is, and between two."""
+LOOKED_AT_SECONDS: Final = 0.5
+"""Between two looks at whether the disk still gives bytes."""
 
 Outcome: TypeAlias = Literal["whole", "damaged", "gone", "failed", "draining"]
 
@@ -43,11 +43,9 @@ class _Course:
     kept: bool = False
     error: WeightdError | None = None
 
-    def view(self, now: float, ended: bool = False) -> VerifyView:
+    def view(self, now: float, ended: bool) -> VerifyView:
         done, total = self.reading.done, self.manifest.bytes
-        spent = 0.0 if self.began_at is None else now - self.began_at
-        rate = done / spent if spent > 0 else 0.0
-        begun = "queued" if self.began_at is None else "reading"
+        rate, eta = rate_and_eta(self.began_at, now, done, total)
         return VerifyView(
             generation=self.generation.id,
             state="ended" if ended else "queued" if self.began_at is None else "reading",
@@ -55,33 +53,12 @@ class _Course:
             bytes_total=total,
             file=self.reading.file,
             rate=rate,
-            eta=(total - done) / rate if rate and begun == "reading" else None,
+            eta=eta,
             flaws=self.flaws,
             shared=self.shared,
             kept=self.kept,
             error=self.error,
         )
-
-
-class Following:
-    """What is told of a verification, which ends when this is closed, also unread."""
-
-    def __init__(
-        self, task: asyncio.Task[Outcome], lines: AsyncGenerator[Event | None, None]
-    ) -> None:
-        self._task = task
-        self._lines = lines
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event | None:
-        return await anext(self._lines)
-
-    async def aclose(self) -> None:
-        """Want to know no more."""
-        self._task.cancel()
-        await self._lines.aclose()
 
 
 class Verifications:
@@ -91,7 +68,7 @@ class Verifications:
         self._context = context
         self._checks = checks
         self._turn = asyncio.Lock()
-        self._running: set[asyncio.Task[Outcome]] = set()
+        self._running: set[asyncio.Task[str]] = set()
         self._beginning = 0
 
     async def begin(self, key: Key) -> Following:
@@ -115,7 +92,10 @@ class Verifications:
         task = self._context.tasks.spawn(self._outcome(course), f"verify {key}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return Following(task, self._followed(course, task))
+        now = self._context.clock.now
+        return Following(
+            self._context, task, "verification", lambda ended: course.view(now(), ended)
+        )
 
     def stop(self) -> None:
         """End all of them; each says that it is for the daemon's end."""
@@ -128,29 +108,7 @@ class Verifications:
             raise NotResident(key=str(key))
         return generation, self._context.models[generation.id].manifest
 
-    async def _followed(
-        self, course: _Course, task: asyncio.Task[Outcome]
-    ) -> AsyncGenerator[Event | None, None]:
-        context, clock = self._context, asyncio.get_running_loop()
-        seq, told, told_at = 0, (-1, ""), clock.time()
-        await asyncio.wait([task], timeout=FIRST_SECONDS)
-        while not task.done():
-            view = course.view(context.clock.now())
-            if told != (view.bytes_done, view.state):
-                seq, told, told_at = seq + 1, (view.bytes_done, view.state), clock.time()
-                yield self._event(seq, "progress", view)
-            elif clock.time() - told_at >= context.options.heartbeat:
-                told_at = clock.time()
-                yield None
-            await asyncio.wait([task], timeout=TOLD_SECONDS)
-        outcome = "draining" if task.cancelled() else task.result()
-        view = course.view(context.clock.now(), ended=True)
-        yield self._event(seq + 1, "end", view, outcome=outcome)
-
-    def _event(self, seq: int, type: str, view: VerifyView, **more: object) -> Event:
-        return Event(seq, type, self._context.clock.now(), {**more, "verification": view})
-
-    async def _outcome(self, course: _Course) -> Outcome:
+    async def _outcome(self, course: _Course) -> str:
         try:
             async with self._turn:
                 return await self._verify(course)
@@ -202,7 +160,7 @@ class Verifications:
                         call=f"read of {reading.file or 'the manifest'} of {course.manifest.key}",
                         error=f"the disk gave nothing for {seconds:g} s",
                     )
-                await asyncio.wait([work], timeout=min(left, TOLD_SECONDS))
+                await asyncio.wait([work], timeout=min(left, LOOKED_AT_SECONDS))
             verified = work.result()
         finally:
             reading.stopping = True
