@@ -81,8 +81,7 @@ def _opened(root: Root, manifest: Manifest, entry: FileEntry) -> Iterator[int]:
 def _read(descriptor: int, at: int, entry: FileEntry, buffer: memoryview) -> int:
     """Read one step; how much it was.  Raises OSError, and _Gone for a shorter file."""
     end = min(entry.bytes, at + STEP_BYTES)
-    # And of the next step, so that the disk has something to do between the two.
-    os.posix_fadvise(descriptor, at, 2 * STEP_BYTES, os.POSIX_FADV_WILLNEED)
+    os.posix_fadvise(descriptor, at, end - at, os.POSIX_FADV_WILLNEED)
     reached = at
     while reached < end:
         count = os.preadv(descriptor, [buffer[: end - reached]], reached)
