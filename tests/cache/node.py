@@ -19,7 +19,7 @@ from weightd.cache import Options, PutOutcome, PutTerms, WeightCache
 from weightd.failpoints import Reach, unarmed
 from weightd.ledger import Usage
 from weightd.model import Key
-from weightd.store import Store
+from weightd.store import Store, pages
 from weightd.store.arrival import OWN_NAMES
 
 T = TypeVar("T")
@@ -305,3 +305,15 @@ async def soon(work: Awaitable[T]) -> T:
     """Await what should end at once; fail rather than hang."""
     async with asyncio.timeout(PATIENCE):
         return await work
+
+
+def in_memory(model: Path) -> dict[str, int]:
+    """How many bytes of each of a model's files are in the page cache."""
+    found = {}
+    for path in (one for one in sorted(model.rglob("*")) if one.is_file()):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            found[str(path.relative_to(model))] = pages.cached(descriptor, 0, path.stat().st_size)
+        finally:
+            os.close(descriptor)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from tests.api.origin import Origin
 from tests.cache import fetch_stories
 from tests.cache.doubles import bytes_of
-from tests.cache.node import BLOCK, Node, running, soon
+from tests.cache.node import BLOCK, Node, in_memory, running, soon
 from tests.cache.stories import CAPACITY, is_as_good_as_new
 from tests.cache.upload_stories import FILES, KEY, OWNER, begin, fill
 from weightd.cache import Announced, Offered
@@ -341,3 +342,20 @@ async def test_another_key_is_not_kept_waiting(root: Path) -> None:
         assert (await soon(node.cache.uploads.commit(other.id))).created
         hold.let_go()
         assert (await soon(committing)).created
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_what_was_read_leaves_memory_and_what_was_not_stays(
+    root: Path, trusted: bool
+) -> None:
+    async with running(root, CAPACITY) as node:
+        announced = [
+            Announced(path, len(body), hashlib.sha256(body).hexdigest())
+            for path, body in FILES.items()
+        ]
+        uploads = node.cache.uploads
+        view = await uploads.begin(KEY, announced, OWNER, wait=0.0, trusted=trusted)
+        fill(view)
+        record = (await uploads.commit(view.id)).record
+        left = await asyncio.to_thread(in_memory, Path(record.path))
+        assert left == {path: len(body) if trusted else 0 for path, body in FILES.items()}

@@ -17,6 +17,7 @@ from tests.cache.node import BLOCK, STILL, Node, running, soon
 from tests.cache.stories import CAPACITY, KEY, a_model, a_model_with_another_byte, is_as_good_as_new
 from tests.store.damages import flip_byte
 from tests.store.support import HOLDS, process
+from weightd.cache.following import Following
 from weightd.cache.records import VerifyView
 from weightd.errors import Draining, IoError, NotResident, Pinned, TooMany
 from weightd.model import Key, Manifest
@@ -276,6 +277,23 @@ async def test_one_after_the_other(root: Path) -> None:
         assert last is not None
         assert last.data["outcome"] == "whole"
         assert (await soon(first))[0] == "whole"
+        assert (await soon(verify(node)))[0] == "whole"
+
+
+async def test_of_many_at_once_so_many_are_taken_and_one_that_is_never_read_leaves(
+    root: Path,
+) -> None:
+    async with running(root, CAPACITY, options=replace(STILL, verifications=2)) as node:
+        await a_model(node)
+        begin = node.cache.verifications.begin
+        begun = await asyncio.gather(*(begin(KEY) for _ in range(8)), return_exceptions=True)
+        refused = [one for one in begun if isinstance(one, TooMany)]
+        taken = [one for one in begun if isinstance(one, Following)]
+        assert (len(taken), len(refused)) == (3, 5)
+        for one in taken:
+            await one.aclose()
+        while node.cache.verifications._running:
+            await asyncio.sleep(0)
         assert (await soon(verify(node)))[0] == "whole"
 
 

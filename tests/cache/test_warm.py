@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cache.node import BLOCK, STILL, Node, running, soon
+from weightd.cache.records import Event, WarmView
 from weightd.errors import Draining, NotResident, TooMany
 from weightd.model import Key
-from weightd.store import warm
+from weightd.store import pages, warm
 
 CAPACITY = 2000 * BLOCK
 KEY = Key.parse("org/model")
@@ -59,9 +61,9 @@ async def test_what_memory_let_go_is_not_there(root: Path) -> None:
         (file,) = path.iterdir()
         descriptor = os.open(file, os.O_RDONLY)
         try:
-            assert warm._cached(descriptor, 0, 10 * BLOCK) == 0
+            assert pages.cached(descriptor, 0, 10 * BLOCK) == 0
             os.pread(descriptor, 1, 0)
-            assert BLOCK <= warm._cached(descriptor, 0, 10 * BLOCK) <= 10 * BLOCK
+            assert BLOCK <= pages.cached(descriptor, 0, 10 * BLOCK) <= 10 * BLOCK
         finally:
             os.close(descriptor)
 
@@ -135,3 +137,59 @@ async def test_so_many_wait_for_their_turn_and_no_more(root: Path) -> None:
             await node.cache.warmings.warm(KEY)
         hold.let_go()
         assert (await soon(first)).cached == (await soon(second)).cached == 3 * BLOCK
+
+
+async def test_it_is_told_as_it_goes(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_model(node)
+        hold = node.workers.arm("warm", after=False)
+        first = asyncio.create_task(node.cache.warmings.warm(KEY))
+        await soon(hold.met.wait())
+        async with aclosing(await soon(node.cache.warmings.begin(KEY))) as lines:
+            assert told(await soon(anext(lines)))[:2] == ("progress", "queued")
+            hold.let_go()
+            *_, last = [line async for line in lines]
+        assert last is not None
+        assert told(last) == ("end", "ended", 3 * BLOCK, 3 * BLOCK, 3 * BLOCK)
+        assert last.data["outcome"] == "warm"
+        await soon(first)
+
+
+def told(event: Event | None) -> tuple[str, str, int, int, int | None]:
+    assert event is not None
+    view = event.data["warming"]
+    assert isinstance(view, WarmView)
+    return event.type, view.state, view.bytes_done, view.bytes_total, view.cached
+
+
+@pytest.mark.parametrize("end", ["deleted", "drained"])
+async def test_how_it_ended_is_told(root: Path, end: str) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_model(node)
+        hold = node.workers.arm("warm", after=False)
+        async with aclosing(await node.cache.warmings.begin(KEY)) as lines:
+            await soon(hold.met.wait())
+            if end == "deleted":
+                await soon(node.cache.delete(KEY))
+            else:
+                node.cache.drain()
+            hold.let_go()
+            *_, last = [line async for line in lines]
+        assert last is not None
+        view = last.data["warming"]
+        assert isinstance(view, WarmView)
+        assert last.data["outcome"] == ("failed" if end == "deleted" else "draining")
+        assert isinstance(view.error, NotResident) == (end == "deleted")
+
+
+async def test_one_that_nobody_follows_any_more_ends(root: Path) -> None:
+    async with running(root, CAPACITY) as node:
+        await a_model(node)
+        with pytest.raises(NotResident):
+            await node.cache.warmings.begin(Key("another"))
+        hold = node.workers.arm("warm", after=False)
+        lines = await node.cache.warmings.begin(KEY)
+        await soon(hold.met.wait())
+        await lines.aclose()
+        hold.let_go()
+        assert (await soon(node.cache.warmings.warm(KEY))).cached == 3 * BLOCK

@@ -50,6 +50,11 @@ def mounted(kind: str, place: Path) -> Iterator[Path]:
         yield point
 
 
+def kind_of(disk: Path) -> str:
+    """The name of a filesystem's kind, as stat tells it: ``ext2/ext3`` is ext4, too."""
+    return run("stat", "-f", "-c", "%T", str(disk)).strip()
+
+
 def make(kind: str, image: Path, *options: str) -> None:
     """Make a filesystem of ``SIZE`` bytes on a sparse file."""
     with image.open("xb") as file:

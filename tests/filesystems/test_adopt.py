@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.filesystems.disks import KINDS, MB, available, run
-from tests.filesystems.test_copies import SHARING, kind_of
+from tests.filesystems.disks import KINDS, MB, available, kind_of, run
+from tests.filesystems.test_copies import SHARING
 from tests.polling import until
 from tests.system.daemon import Answer, Daemon, running
 

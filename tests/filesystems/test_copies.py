@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.filesystems.disks import KINDS, MB, available, run
+from tests.filesystems.disks import KINDS, MB, available, kind_of, run
 from tests.polling import until
 from tests.system.daemon import Daemon, running
 
@@ -17,10 +17,6 @@ SIZE: Final = 48 * MB + 1234
 CAPACITY: Final = 128 * MB
 SHARING: Final = frozenset({"btrfs", "xfs"})
 KEY: Final = "org/model"
-
-
-def kind_of(disk: Path) -> str:
-    return run("stat", "-f", "-c", "%T", str(disk)).strip()
 
 
 def fetched(daemon: Daemon, source: Path) -> Path:

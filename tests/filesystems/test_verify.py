@@ -45,7 +45,7 @@ def test_what_the_disk_has_lost_is_damage_though_it_be_in_memory(tmp_path: Path,
                 (flaw,) = verified.flaws
                 assert (flaw.path, flaw.problem, flaw.actual) == ("w", "io-error", None)
                 assert flaw.reason == (
-                    f"w cannot be read at byte {4 * MB} or soon after: Input/output error"
+                    f"w cannot be read at byte {5 * MB} or soon after: Input/output error"
                 )
             else:
                 assert verified == Verified(())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import fcntl
-import mmap
 import os
 import shutil
 import tempfile
@@ -19,7 +18,7 @@ import pytest
 from tests.store.damages import flip_byte
 from tests.store.support import put
 from weightd.model import Manifest
-from weightd.store import Damage, Flaw, Reading, Store, Verified, verify
+from weightd.store import Damage, Flaw, Reading, Store, Verified, pages, verify
 
 STEP_BYTES = 64 << 10
 """Less than in service, so that small files have many steps."""
@@ -277,10 +276,38 @@ def offers_direct_reads(descriptor: int) -> bool:
 
 def in_memory(descriptor: int) -> bool:
     """Whether any page of the file is."""
-    pages = STEP_BYTES // mmap.PAGESIZE
-    found = (ctypes.c_ubyte * pages)()
-    with mmap.mmap(descriptor, STEP_BYTES, access=mmap.ACCESS_COPY) as mapped:
-        start = (ctypes.c_char * STEP_BYTES).from_buffer(mapped)
-        assert ctypes.CDLL(None).mincore(start, ctypes.c_size_t(STEP_BYTES), found) == 0
-        del start
-    return any(one & 1 for one in found)
+    return pages.cached(descriptor, 0, os.fstat(descriptor).st_size) > 0
+
+
+def short(count: int) -> int:
+    """The first read brings less than it could."""
+    return count - 100
+
+
+def refused(_: int) -> int:
+    """As where a filesystem passes the cache for some files only."""
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+@pytest.mark.parametrize("answer", [short, refused])
+def test_how_one_file_is_read_says_nothing_of_the_next(
+    root: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], int]
+) -> None:
+    preadv, calls = os.preadv, 0
+
+    def answered(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        nonlocal calls
+        count = preadv(descriptor, buffers, offset)
+        calls += 1
+        return answer(count) if calls == 1 else count
+
+    with Store.open(root) as store:
+        size = 3 * STEP_BYTES
+        model = put(store, "org/m", {"a": content(size)[:size], "b": content(size)[:size]})
+        with (store.path_of(model.id) / "b").open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if not offers_direct_reads(file.fileno()) or in_memory(file.fileno()):
+                pytest.skip("cannot be had here, this filesystem reads by the page cache only")
+            monkeypatch.setattr(os, "preadv", answered)
+            assert read(store, model) == ()
+            assert not in_memory(file.fileno())

@@ -23,6 +23,7 @@ from weightd.cache.records import (
     UploadView,
     Verdict,
     VerifyView,
+    WarmView,
 )
 from weightd.model import Eviction
 from weightd.wire.times import rfc3339, rfc3339_or_none
@@ -185,6 +186,19 @@ def verify_words(view: VerifyView) -> dict[str, object]:
     }
 
 
+def warm_words(view: WarmView) -> dict[str, object]:
+    return {
+        "key": str(view.key),
+        "state": view.state,
+        "bytes_done": view.bytes_done,
+        "bytes_total": view.bytes_total,
+        "rate": view.rate,
+        "eta": view.eta,
+        "cached": view.cached,
+        "problem": None if view.error is None else document(view.error),
+    }
+
+
 def verdict_words(verdict: Verdict) -> dict[str, object]:
     return {
         "verdict": verdict.verdict,
@@ -236,6 +250,8 @@ def event_line(event: Event | None) -> bytes:
 def _event_words(value: object) -> object:
     if isinstance(value, FetchView):
         return fetch_words(value)
+    if isinstance(value, WarmView):
+        return warm_words(value)
     return verify_words(value) if isinstance(value, VerifyView) else value
 
 

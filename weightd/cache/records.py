@@ -129,6 +129,24 @@ class VerifyView:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmView:
+    """A reading into the page cache as it stands, or as it ended, with ``cached`` or ``error``.
+
+    ``rate`` in bytes a second, ``eta`` in seconds; ``cached`` of ``bytes_total`` were in memory
+    at the end.
+    """
+
+    key: Key
+    state: Literal["queued", "reading", "ended"]
+    bytes_done: int
+    bytes_total: int
+    rate: float
+    eta: float | None
+    cached: int | None = None
+    error: WeightdError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PinOutcome:
     """``created`` is False when the holder had the pin already and renewed it."""
 

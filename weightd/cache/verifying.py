@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
-from weightd.cache.records import Event, VerifyView
+from weightd.cache.following import Following, rate_and_eta
+from weightd.cache.records import VerifyView
 from weightd.errors import IoError, NotResident, TooMany, WeightdError
 from weightd.ledger import Generation
 from weightd.model import Key, Manifest
 from weightd.store import Flaw, Reading, Verified
 
-FIRST_SECONDS: Final = 0.05
-TOLD_SECONDS: Final = 0.5
-"""Before the first line about how far it is, and between two."""
+LOOKED_AT_SECONDS: Final = 0.5
+"""Between two looks at whether the disk still gives bytes."""
 
 Outcome: TypeAlias = Literal["whole", "damaged", "gone", "failed", "draining"]
 
@@ -43,11 +43,9 @@ class _Course:
     kept: bool = False
     error: WeightdError | None = None
 
-    def view(self, now: float, ended: bool = False) -> VerifyView:
+    def view(self, now: float, ended: bool) -> VerifyView:
         done, total = self.reading.done, self.manifest.bytes
-        spent = 0.0 if self.began_at is None else now - self.began_at
-        rate = done / spent if spent > 0 else 0.0
-        begun = "queued" if self.began_at is None else "reading"
+        rate, eta = rate_and_eta(self.began_at, now, done, total)
         return VerifyView(
             generation=self.generation.id,
             state="ended" if ended else "queued" if self.began_at is None else "reading",
@@ -55,7 +53,7 @@ class _Course:
             bytes_total=total,
             file=self.reading.file,
             rate=rate,
-            eta=(total - done) / rate if rate and begun == "reading" else None,
+            eta=eta,
             flaws=self.flaws,
             shared=self.shared,
             kept=self.kept,
@@ -70,9 +68,10 @@ class Verifications:
         self._context = context
         self._checks = checks
         self._turn = asyncio.Lock()
-        self._running: set[asyncio.Task[Outcome]] = set()
+        self._running: set[asyncio.Task[str]] = set()
+        self._beginning = 0
 
-    async def begin(self, key: Key) -> AsyncGenerator[Event | None, None]:
+    async def begin(self, key: Key) -> Following:
         """Read the current generation of ``key``, for as long as what is answered is followed.
 
         That is ``progress`` now and then, None while all is quiet, and ``end`` with the
@@ -80,10 +79,23 @@ class Verifications:
         Raises NotResident, TooMany and Draining, and IoError while an eviction hangs.
         """
         self._context.must_take_new()
-        if len(self._running) > self._context.options.verifications:
-            raise TooMany("verifications under way and waiting", len(self._running))
-        await self._context.settled(key)
-        return self._followed(_Course(*self._current(key)))
+        # Counted before anything is waited for: many may ask at once.
+        accepted = len(self._running) + self._beginning
+        if accepted > self._context.options.verifications:
+            raise TooMany("verifications under way and waiting", accepted)
+        self._beginning += 1
+        try:
+            await self._context.settled(key)
+            course = _Course(*self._current(key))
+        finally:
+            self._beginning -= 1
+        task = self._context.tasks.spawn(self._outcome(course), f"verify {key}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        now = self._context.clock.now
+        return Following(
+            self._context, task, "verification", lambda ended: course.view(now(), ended)
+        )
 
     def stop(self) -> None:
         """End all of them; each says that it is for the daemon's end."""
@@ -96,34 +108,7 @@ class Verifications:
             raise NotResident(key=str(key))
         return generation, self._context.models[generation.id].manifest
 
-    async def _followed(self, course: _Course) -> AsyncGenerator[Event | None, None]:
-        context, clock = self._context, asyncio.get_running_loop()
-        key = course.generation.id.key
-        task = context.tasks.spawn(self._outcome(course), f"verify {key}")
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        seq, told, told_at = 0, (-1, ""), clock.time()
-        try:
-            await asyncio.wait([task], timeout=FIRST_SECONDS)
-            while not task.done():
-                view = course.view(context.clock.now())
-                if told != (view.bytes_done, view.state):
-                    seq, told, told_at = seq + 1, (view.bytes_done, view.state), clock.time()
-                    yield self._event(seq, "progress", view)
-                elif clock.time() - told_at >= context.options.heartbeat:
-                    told_at = clock.time()
-                    yield None
-                await asyncio.wait([task], timeout=TOLD_SECONDS)
-            outcome = "draining" if task.cancelled() else task.result()
-            view = course.view(context.clock.now(), ended=True)
-            yield self._event(seq + 1, "end", view, outcome=outcome)
-        finally:
-            task.cancel()
-
-    def _event(self, seq: int, type: str, view: VerifyView, **more: object) -> Event:
-        return Event(seq, type, self._context.clock.now(), {**more, "verification": view})
-
-    async def _outcome(self, course: _Course) -> Outcome:
+    async def _outcome(self, course: _Course) -> str:
         try:
             async with self._turn:
                 return await self._verify(course)
@@ -175,7 +160,7 @@ class Verifications:
                         call=f"read of {reading.file or 'the manifest'} of {course.manifest.key}",
                         error=f"the disk gave nothing for {seconds:g} s",
                     )
-                await asyncio.wait([work], timeout=min(left, TOLD_SECONDS))
+                await asyncio.wait([work], timeout=min(left, LOOKED_AT_SECONDS))
             verified = work.result()
         finally:
             reading.stopping = True

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weightd.cli.exits import Exit, exit_of
-from weightd.cli.following import DRAW_SECONDS, LINE_SECONDS, bar
 from weightd.cli.output import note, say, say_json
 from weightd.cli.printing import say_table
 from weightd.cli.reaching import add_common, client_of
 from weightd.cli.tables import Column
-from weightd.cli.terminal import Status, is_utf8
-from weightd.cli.words import count, duration, progress
+from weightd.cli.watching import Watching
+from weightd.cli.words import count, duration
 from weightd.units import format_bytes
 
 if TYPE_CHECKING:
     from weightd.cli.reaching import Caller
-    from weightd.client.records import Verification
 
 COLUMNS: Final = (
     Column("KEY", pliant=True),
@@ -83,7 +80,7 @@ def _verified(client: Caller, key: str, arguments: argparse.Namespace) -> Result
     from weightd.errors import GenerationGone, NotResident, WeightdError
 
     began = time.monotonic()
-    with _Watching(key, quiet=arguments.quiet) as watching:
+    with Watching("verification", key, quiet=arguments.quiet) as watching:
         try:
             told = client.run(verified_document(client.asking, key), watching.show)
         except Unreachable:
@@ -150,43 +147,3 @@ def damage(told: Any) -> list[str]:
     else:
         lines.append("  it is gone (weightd evictions); have it fetched or put anew")
     return lines
-
-
-class _Watching:
-    """How far one model is, on stderr; leaving it by Ctrl-C says that nothing goes on."""
-
-    def __init__(self, key: str, *, quiet: bool) -> None:
-        self._key = key
-        self._quiet = quiet
-        self._line = Status()
-        self._whole = 0
-        self._said = float("-inf")
-        self.done = 0
-
-    def __enter__(self) -> _Watching:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._line.clear()
-        if kind is KeyboardInterrupt:
-            read = f" after {format_bytes(self.done)} of {format_bytes(self._whole)}"
-            how = read if self._whole else " before it began"
-            note(f"the verification of {self._key} was ended{how}; nothing was changed")
-
-    def show(self, told: Verification) -> None:
-        self.done, self._whole = told.bytes_done, told.bytes_total
-        now = time.monotonic()
-        terminal = self._line.width is not None
-        often = DRAW_SECONDS if terminal else LINE_SECONDS
-        if self._quiet or told.state == "ended" or now - self._said < often:
-            return
-        self._said = now
-        if told.state == "queued":
-            how = "waiting for its turn"
-        else:
-            how = progress(told.bytes_done, told.bytes_total, told.rate, told.eta)
-        if terminal:
-            drawn = bar(told.bytes_done, told.bytes_total, is_utf8(sys.stderr))
-            self._line.show(f"{self._key}  {drawn}  {how}")
-        else:
-            note(f"{self._key}: {how}")

@@ -7,17 +7,19 @@ import argparse
 from weightd.cli.exits import Exit, exit_of
 from weightd.cli.output import note, say, say_json
 from weightd.cli.reaching import add_common, client_of
+from weightd.cli.watching import Watching
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "keys", metavar="KEY", nargs="+", help="the models to read, one after another"
     )
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     add_common(parser)
     parser.epilog = (
         "The first to map a model that was read finds it in memory. The pages go when memory is "
         "wanted for something else; in a container they count to the daemon's own limit. With "
-        "several keys, one that cannot be read does not keep the others."
+        "several keys, one that cannot be read does not keep the others. Ctrl-C ends the reading."
     )
 
 
@@ -31,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     with client_of(arguments) as client:
         for key in arguments.keys:
             try:
-                warmed = client.warm(key)
+                with Watching("reading", key, quiet=arguments.quiet) as watching:
+                    warmed = client.warm(key, progress=watching.show)
             except Unreachable:
                 raise
             except WeightdError as error:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Verdict,
         Verification,
         Warmed,
+        Warming,
     )
     from weightd.model import Key
 
@@ -136,11 +137,13 @@ class AsyncClient:
 
         return await self.run(adopt(self.asking, self.mount, str(key), offering, wait))
 
-    async def warm(self, key: Key | str) -> Warmed:
+    async def warm(
+        self, key: Key | str, *, progress: Callable[[Warming], object] | None = None
+    ) -> Warmed:
         """As `Client.warm`."""
-        from weightd.client.records import Warmed
+        from weightd.client.warming import warmed
 
-        return await self.run(flows.one(self.asking, Warmed, calls.warm(str(key))))
+        return await self.run(warmed(self.asking, str(key)), progress)
 
     async def delete(self, key: Key | str) -> None:
         """As `Client.delete`."""

@@ -23,9 +23,6 @@ PUT_PATIENCE: Final = 900.0
 COMMIT_PATIENCE: Final = 7200.0
 """The same for a commit, which reads and flushes all of a large model."""
 
-WARM_PATIENCE: Final = 7200.0
-"""The same for a model that is read as a whole, perhaps behind others."""
-
 TAR: Final = "application/x-tar"
 
 _JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
@@ -219,8 +216,9 @@ def verify(key: str) -> Request:
 
 
 def warm(key: str) -> Request:
-    """Read a model into the page cache; it is answered when that is done."""
-    return Request("POST", "/v1/warm/" + quoted(key, "/@"), patience=WARM_PATIENCE)
+    """Read a model into the page cache; the answer is a stream."""
+    stream = {"Accept": "application/x-ndjson"}
+    return Request("POST", "/v1/warm/" + quoted(key, "/@"), stream)
 
 
 def admission(bytes: int, key: str | None = None) -> Request:

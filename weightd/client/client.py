@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Verdict,
         Verification,
         Warmed,
+        Warming,
     )
     from weightd.model import Key
 
@@ -166,14 +167,16 @@ class Client:
 
         return self.run(adopt(self.asking, self.mount, str(key), offering, wait))
 
-    def warm(self, key: Key | str) -> Warmed:
+    def warm(
+        self, key: Key | str, *, progress: Callable[[Warming], object] | None = None
+    ) -> Warmed:
         """Read a model into the page cache, for whoever is about to map it.
 
-        Raises NotResident.
+        ``progress`` is called as it goes; leaving ends it.  Raises NotResident.
         """
-        from weightd.client.records import Warmed
+        from weightd.client.warming import warmed
 
-        return self.run(flows.one(self.asking, Warmed, calls.warm(str(key))))
+        return self.run(warmed(self.asking, str(key)), progress)
 
     def delete(self, key: Key | str) -> None:
         """Evict a model now.  Raises NotResident, Pinned and InUse."""

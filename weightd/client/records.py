@@ -148,6 +148,21 @@ class Warmed(NamedTuple):
     cached: int
 
 
+class Warming(NamedTuple):
+    """How far a model was read into the page cache; at the end so much of it was ``cached``.
+
+    ``rate`` in bytes a second, ``eta`` in seconds.
+    """
+
+    key: str
+    state: Literal["queued", "reading", "ended"]
+    bytes_done: int
+    bytes_total: int
+    rate: float
+    eta: float | None
+    cached: int | None
+
+
 class Verdict(NamedTuple):
     """What would become of an arrival of ``bytes``, and the figures that decide it."""
 

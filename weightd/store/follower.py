@@ -33,6 +33,11 @@ class Follower:
         self._thread: threading.Thread | None = None
         self._failure: OSError | None = None
 
+    @property
+    def hashed(self) -> int:
+        """Up to where the file has been read; it is not read there again."""
+        return self._hashed
+
     def reached(self, descriptor: int, ready: int) -> None:
         """Say that the file is here up to ``ready``."""
         with self._changed:

@@ -31,6 +31,7 @@ from weightd.store.layout import Doomed
 from weightd.store.link import Linker
 from weightd.store.manifest_file import Stamp
 from weightd.store.names import Names
+from weightd.store.pages import Awaited, unawaited
 from weightd.store.part import Part
 from weightd.store.pour import Pour
 from weightd.store.root import Root
@@ -147,18 +148,22 @@ class Ingest:
             for member in reader.members()
         )
 
-    def part(self, path: str, bytes: int, *, claim: Claim, wrote: Wrote) -> Part:
+    def part(
+        self, path: str, bytes: int, *, claim: Claim, wrote: Wrote, awaited: Awaited = unawaited
+    ) -> Part:
         """A file of so many bytes that arrives in pieces, or goes on where it was.
 
         Several may be written at once, each by several threads.  ``claim`` and
         ``wrote`` are told of what was not here when the ingest was resumed, and
-        ``wrote`` of a negative size when something goes again.  Raises
-        InvalidRequest, NoSpace, IoError.
+        ``wrote`` of a negative size when something goes again.  What comes while it
+        is not ``awaited`` leaves no pages in memory.  Raises InvalidRequest,
+        NoSpace, IoError.
         """
         self._take(path)
         with self._found(f"open of {path}"):
+            here, received = self._here(), self._received
             part = Part(
-                self._here(), path, bytes, claim=claim, wrote=wrote, received=self._received
+                here, path, bytes, claim=claim, wrote=wrote, received=received, awaited=awaited
             )
         self._parts.append(part)
         return part

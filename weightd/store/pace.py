@@ -4,6 +4,9 @@ Left to the kernel, tens of gigabytes of dirty pages gather and the flush at
 the end, with every other write on the node, waits behind them.  Here at most
 two windows of one transfer are dirty: one being written, one being filled.
 ``fsync`` at the end still does the promising; this only spreads its work.
+
+What is on the disk and needed no more leaves memory on the way, a window at a
+time, so that a large arrival takes no more of it than a small one.
 """
 
 from __future__ import annotations
@@ -11,12 +14,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import threading
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
-from weightd.store import libc
+from weightd.store import libc, pages
 from weightd.store.spans import Spans
 
 WINDOW: Final = 32 << 20
+
+_TOGETHER: Final = 2 << 20
+"""The most that the kernel has in memory as one, aligned: of which half would stay, all does."""
 
 _WRITE: Final = 2
 _WAIT: Final = 1 | 2 | 4
@@ -25,11 +32,25 @@ _WAIT: Final = 1 | 2 | 4
 _TELLING: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 
 
+Unneeded: TypeAlias = Callable[[], int]
+"""Up to where of a file nobody needs the pages: what is hashed, or 0 while somebody waits for it.
+
+Asked for each window once, by the thread that filled it.
+"""
+
+
+def keeps_all() -> int:
+    """An `Unneeded` of a file all of whose pages stay."""
+    return 0
+
+
 class _Range:
     """Write-back of ranges of one file, as far as it is offered here."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, unneeded: Unneeded = keeps_all) -> None:
+        """What ``unneeded`` says goes from memory once it is written back."""
         self._descriptor = descriptor
+        self._unneeded = unneeded
         self._offered = True
 
     def _range(self, offset: int, size: int, flags: int) -> None:
@@ -47,17 +68,27 @@ class _Range:
 class WriteBack(_Range):
     """The write-back of one file being written from its start, without a gap."""
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor)
+    def __init__(self, descriptor: int, unneeded: Unneeded = keeps_all) -> None:
+        super().__init__(descriptor, unneeded)
         self._started = 0
+        self._clean = 0
+        self._forgotten = 0
 
     def reached(self, offset: int) -> None:
         """Say that the file is written up to ``offset``.  Raises OSError for a failing disk."""
         while self._offered and offset - self._started >= WINDOW:
             self._range(self._started, WINDOW, _WRITE)
             if self._started >= WINDOW:
-                self._range(self._started - WINDOW, WINDOW, _WAIT)
+                self._range(self._clean, WINDOW, _WAIT)
+                self._clean = self._started
+                self._forget()
             self._started += WINDOW
+
+    def _forget(self) -> None:
+        stop = min(self._clean, self._unneeded()) // _TOGETHER * _TOGETHER
+        if stop > self._forgotten:
+            pages.forget(self._descriptor, self._forgotten, stop)
+            self._forgotten = stop
 
 
 class ScatteredWriteBack(_Range):
@@ -66,11 +97,13 @@ class ScatteredWriteBack(_Range):
     A window is here what was written since the last one, wherever that is.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor)
+    def __init__(self, descriptor: int, unneeded: Unneeded = keeps_all) -> None:
+        super().__init__(descriptor, unneeded)
         self._changing = threading.Lock()
         self._filling = Spans()
         self._started: list[tuple[int, int]] = []
+        self._clean = Spans()
+        """On the disk, and maybe in memory as well."""
 
     def wrote(self, start: int, stop: int) -> None:
         """Say that a span was written.  Raises OSError for a failing disk.
@@ -88,6 +121,21 @@ class ScatteredWriteBack(_Range):
             self._range(offset, end - offset, _WRITE)
         for offset, end in before:
             self._range(offset, end - offset, _WAIT)
+        self._forget(before)
+
+    def _forget(self, clean: list[tuple[int, int]]) -> None:
+        """Take note of what has become clean, and let go of what nobody needs of all that is."""
+        unneeded = self._unneeded()
+        with self._changing:
+            for span in clean:
+                self._clean.add(*span)
+            ends = [(start, min(stop, unneeded)) for start, stop in self._clean]
+            whole = [(start, end // _TOGETHER * _TOGETHER) for start, end in ends]
+            going = [(start, stop) for start, stop in whole if start < stop]
+            for span in going:
+                self._clean.remove(*span)
+        for span in going:
+            pages.forget(self._descriptor, *span)
 
     def rest(self) -> None:
         """Begin with what is left; nothing waits.  Raises OSError for a failing disk."""

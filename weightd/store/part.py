@@ -10,13 +10,14 @@ from typing import Final, ParamSpec, TypeAlias
 
 from weightd.errors import DigestMismatch
 from weightd.model import FileEntry
-from weightd.store import tree
+from weightd.store import pages, tree
 from weightd.store.content import Content
 from weightd.store.copying import copy_all
 from weightd.store.faults import reported
 from weightd.store.follower import Follower
 from weightd.store.manifest_file import Stamp
 from weightd.store.pace import ScatteredWriteBack
+from weightd.store.pages import Awaited, unawaited
 from weightd.store.source import Claim, Wrote
 from weightd.store.spans import Spans
 from weightd.units import round_up
@@ -46,12 +47,14 @@ class Part:
         claim: Claim,
         wrote: Wrote,
         received: Received,
+        awaited: Awaited = unawaited,
     ) -> None:
         """Find what earlier runs left of it.  Raises OSError.
 
         ``claim`` and ``wrote`` are told of each block once, ``wrote`` of a
         negative size when blocks go again; both by the threads that write.
         ``received`` is told of the file once it is whole, verified and flushed.
+        What comes while it is not ``awaited`` leaves no pages in memory.
         """
         self.path = path
         self.bytes = bytes
@@ -60,6 +63,7 @@ class Part:
         self._claim = claim
         self._wrote = wrote
         self._received = received
+        self._awaited = awaited
         self._changing = threading.Lock()
         self._taken = Spans()
         """Here, or being written at the moment."""
@@ -149,6 +153,8 @@ class Part:
         self._root.reach("ingest.file-written")
         stamp = self._last_flush(descriptor)
         self._root.reach("ingest.file-flushed")
+        if not self._awaited():
+            pages.forget(descriptor)
         self.close()
         entry = FileEntry(self.path, self.bytes, actual)
         self._received(entry, stamp)
@@ -173,7 +179,7 @@ class Part:
                 descriptor, _ = self._opened()
                 os.ftruncate(descriptor, 0)
                 os.ftruncate(descriptor, self.bytes)
-                self._pace = ScatteredWriteBack(descriptor)
+                self._pace = ScatteredWriteBack(descriptor, self._unneeded)
         self._before, self._unflushed, self._failed = 0, 0, None
         self._content.counted(-counted)
         if told:
@@ -242,7 +248,7 @@ class Part:
             self._must_be_open()
             if self._descriptor is None or self._pace is None:
                 self._descriptor = self._open()
-                self._pace = ScatteredWriteBack(self._descriptor)
+                self._pace = ScatteredWriteBack(self._descriptor, self._unneeded)
             return self._descriptor, self._pace
 
     def _open(self) -> int:
@@ -314,6 +320,10 @@ class Part:
     def _blocks(self, start: int, stop: int) -> tuple[int, int]:
         block = self._root.block
         return start // block * block, round_up(stop, block)
+
+    def _unneeded(self) -> int:
+        """Up to where nobody needs the pages."""
+        return 0 if self._awaited() else self._follower.hashed
 
     def _flush_is_due(self) -> bool:
         with self._changing:

@@ -6,7 +6,7 @@ import os
 
 from weightd.errors import IncompleteBody, InvalidRequest
 from weightd.model import FileEntry
-from weightd.store import tree
+from weightd.store import pages, tree
 from weightd.store.allocate import Blocks
 from weightd.store.content import Content
 from weightd.store.faults import reported
@@ -66,7 +66,9 @@ class Pour:
         if length:
             claim(round_up(length, self._root.block))
         blocks = Blocks(descriptor, self._root.block, length)
-        pace, size = WriteBack(descriptor), 0
+        size = 0
+        # It is hashed from the buffers: nobody reads it here, and nobody waits to map it.
+        pace = WriteBack(descriptor, lambda: size)
         while True:
             buffer = self._hasher.buffer()
             count = fill(source, buffer if length is None else buffer[: length - size])
@@ -93,6 +95,7 @@ class Pour:
             os.fchown(descriptor, -1, self._root.group)
         os.fchmod(descriptor, self._root.file_mode)
         os.fsync(descriptor)
+        pages.forget(descriptor)
         return Stamp.of(os.fstat(descriptor))
 
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from weightd.errors import DigestMismatch, InUse, InvalidRequest
 from weightd.model import Digest, FileEntry, Key
-from weightd.store import lease, ownership, pace, stand_in, tree
+from weightd.store import lease, ownership, pace, pages, stand_in, tree
 from weightd.store.allocate import exactly
 from weightd.store.announced import Announced
 from weightd.store.content import Content
@@ -116,7 +116,8 @@ def take_over(
 ) -> list[tuple[FileEntry, Stamp]]:
     """Verify what was announced and make it ours, on stable storage.
 
-    What is ``trusted`` is not read: it has the hashes that were announced.
+    What is ``trusted`` is not read: it has the hashes that were announced.  What is
+    read leaves no pages in memory, since nobody waits for it.
     There is ``room`` for copies, and ``wrote`` is told of them: of blocks that
     came, and by a negative size of those that went.  Raises InvalidRequest for what
     is missing, was not announced, has another length or may not be read, InUse
@@ -280,6 +281,8 @@ def _sealed(
             before[file.path] = Stamp.of(os.fstat(descriptor))
             pace.begin(descriptor, file.bytes)
 
+    untouched = {file.path for file in files if trusted and file.sha256} - copied.keys()
+
     def digest(file: Announced) -> Digest:
         known = copied.get(file.path) or (file.sha256 if trusted else None)
         if known is not None:
@@ -293,7 +296,7 @@ def _sealed(
         _settle(root, top, file, actual)
     # Not one by one: the first flush of a journal takes the modes of all with it.
     sealed = [
-        _seal(top, file, actual, before[file.path])
+        _seal(top, file, actual, before[file.path], forget=file.path not in untouched)
         for file, actual in zip(files, digests, strict=True)
     ]
     root.reach("ingest.sealed")
@@ -310,10 +313,14 @@ def _settle(root: Root, top: int, file: Announced, actual: Digest) -> None:
         os.fchmod(descriptor, root.file_mode)
 
 
-def _seal(top: int, file: Announced, actual: Digest, before: Stamp) -> tuple[FileEntry, Stamp]:
+def _seal(
+    top: int, file: Announced, actual: Digest, before: Stamp, *, forget: bool
+) -> tuple[FileEntry, Stamp]:
     with _file(top, file.path) as descriptor:
         os.fsync(descriptor)
         stamp = Stamp.of(os.fstat(descriptor))
+        if forget:
+            pages.forget(descriptor)
     if stamp != before:
         raise _wrong(file.path, "it was changed while it was read")
     return FileEntry(file.path, file.bytes, actual), stamp

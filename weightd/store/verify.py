@@ -6,7 +6,8 @@ the disk has, and the pages of those who use the model stay where they are.
 
 It is in nobody's way.  A file is open for one step at a time, under the lock
 that looks and seizures take: an eviction that names the model waits for one
-read, finds nobody who uses it, and goes ahead.
+read, finds nobody who uses it, and goes ahead.  One thread reads, and has but
+one read under way; another hashes what came before meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -28,8 +30,14 @@ from weightd.store.idle import idle_reads
 from weightd.store.manifest_file import Record, Stamp, Unreadable
 from weightd.store.root import Root
 
-STEP_BYTES: Final = 4 << 20
-"""Read at once: the longest that an eviction waits for, and a multiple of any sector."""
+STEP_BYTES: Final = 1 << 20
+"""Read at once: the longest that an eviction waits for, and a multiple of any sector.
+
+Less is slower, and more is as well where nothing else is asked of the disk meanwhile.
+"""
+
+_SECTOR: Final = 4096
+"""Where a read that passes the page cache may begin."""
 
 _UNREADABLE: Final = frozenset(
     {errno.EIO, errno.ENODATA, errno.EREMOTEIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ}
@@ -79,8 +87,11 @@ def verify(
 ) -> Verified | None:
     """See `Store.verify`."""
     idle_reads()
-    with faults.reading(f"verification of {manifest.key}"):
-        return _Pass(root, manifest, lock, reading).run()
+    with (
+        faults.reading(f"verification of {manifest.key}"),
+        ThreadPoolExecutor(1, thread_name_prefix="weightd-verify-hash") as hasher,
+    ):
+        return _Pass(root, manifest, lock, reading, hasher).run()
 
 
 class _Stopped(Exception):
@@ -91,20 +102,50 @@ class _Vanished(Exception):
     """The generation's directory is not there."""
 
 
+class _Hash:
+    """The sha256 of a file, taken by ``hasher`` of one step while the next is read."""
+
+    def __init__(self, hasher: ThreadPoolExecutor) -> None:
+        self._hasher = hasher
+        self._digest = hashlib.sha256()
+        self._under_way: Future[None] | None = None
+
+    def update(self, view: memoryview) -> None:
+        """Hash this next.  What was given before it may be written to again."""
+        self.settle()
+        self._under_way = self._hasher.submit(self._digest.update, view)
+
+    def settle(self) -> None:
+        """Wait for what is under way."""
+        if self._under_way is not None:
+            self._under_way.result()
+            self._under_way = None
+
+    def finish(self) -> Digest:
+        self.settle()
+        return self._digest.hexdigest()
+
+
 class _Pass:
     """One reading of one generation."""
 
     def __init__(
-        self, root: Root, manifest: Manifest, lock: threading.Lock, reading: Reading
+        self,
+        root: Root,
+        manifest: Manifest,
+        lock: threading.Lock,
+        reading: Reading,
+        hasher: ThreadPoolExecutor,
     ) -> None:
         self._root = root
         self._manifest = manifest
         self._name = layout.generation_name(manifest.id)
         self._lock = lock
         self._reading = reading
+        self._hasher = hasher
         # Mapped, since a read that passes the page cache wants whole pages.
-        self._buffer = memoryview(mmap.mmap(-1, STEP_BYTES))
-        self._direct = hasattr(os, "O_DIRECT")
+        self._buffer, self._hashing = (memoryview(mmap.mmap(-1, STEP_BYTES)) for _ in range(2))
+        self._direct = True
         self._inode: int | None = None
 
     def run(self) -> Verified | None:
@@ -179,7 +220,18 @@ class _Pass:
         self, entry: FileEntry, stamp: Stamp
     ) -> tuple[Problem | None, str, Digest | None]:
         """What is wrong with a file that can be read, and what it hashes to.  Raises OSError."""
-        digest, at = hashlib.sha256(), 0
+        digest = _Hash(self._hasher)
+        # What one file, or how it was read, does not allow says nothing of the next.
+        self._direct = hasattr(os, "O_DIRECT")
+        try:
+            return self._hashed(entry, stamp, digest)
+        finally:
+            digest.settle()
+
+    def _hashed(
+        self, entry: FileEntry, stamp: Stamp, digest: _Hash
+    ) -> tuple[Problem | None, str, Digest | None]:
+        at = 0
         while True:
             status, count = self._step(entry, at)
             fault = check.fault(entry, stamp, status)
@@ -187,11 +239,12 @@ class _Pass:
             if count is None or status.st_size != entry.bytes:
                 return "changed", fault or "", None
             digest.update(self._buffer[:count])
+            self._buffer, self._hashing = self._hashing, self._buffer
             at += count
             self._reading.done += count
             if at >= entry.bytes or not count:
                 break
-        actual = digest.hexdigest()
+        actual = digest.finish()
         if actual != entry.sha256:
             return "digest-mismatch", f"{entry.path} is not what was published", actual
         return None if fault is None else "changed", fault or "", actual
@@ -248,7 +301,7 @@ class _Pass:
                 flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
                 fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
                 # All of the buffer: the end of a file need be no end of a sector.
-                return min(size, os.preadv(descriptor, [self._buffer], at))
+                return _aligned(os.preadv(descriptor, [self._buffer], at), size)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
@@ -256,3 +309,8 @@ class _Pass:
             self._direct = False
             fcntl.fcntl(descriptor, fcntl.F_SETFL, tree.READ_FLAGS)
         return os.preadv(descriptor, [self._buffer[:size]], at)
+
+
+def _aligned(count: int, size: int) -> int:
+    """Of ``count`` bytes that came for ``size``, so many that the next read begins at a sector."""
+    return size if count >= size else count // _SECTOR * _SECTOR or count

@@ -7,8 +7,6 @@ step, finds nobody who uses it, and goes ahead.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import threading
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from weightd.model import FileEntry, Manifest
-from weightd.store import faults, layout, libc, tree
+from weightd.store import faults, layout, pages, tree
 from weightd.store.root import Root
 
 STEP_BYTES: Final = 8 << 20
@@ -28,10 +26,6 @@ COUNT_BYTES: Final = 1 << 30
 
 _BUFFER_BYTES: Final = 256 << 10
 """What stays in a core's own cache, since nobody wants these bytes here."""
-
-
-_LOWEST_BIT: Final = bytes(number & 1 for number in range(256))
-"""The others of an answer of mincore's are the kernel's own."""
 
 
 class _Gone(Exception):
@@ -98,21 +92,7 @@ def _read(descriptor: int, at: int, entry: FileEntry, buffer: memoryview) -> int
 
 
 def _cached(descriptor: int, at: int, size: int) -> int:
-    """How many bytes of a stretch are in memory, by whole pages.  Raises OSError."""
+    """How many bytes of a stretch are in memory.  Raises OSError, and _Gone for a shorter file."""
     if os.fstat(descriptor).st_size < at + size:
-        # A page behind its end would be no page of it.
         raise _Gone
-    pages = -(-size // mmap.PAGESIZE)
-    found = (ctypes.c_ubyte * pages)()
-    # A copy that nobody writes to: Python gives the address of no mapping that is read-only.
-    with mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, offset=at) as mapping:
-        start = ctypes.c_char.from_buffer(mapping)
-        try:
-            address = ctypes.c_void_p(ctypes.addressof(start))
-            libc.call("mincore", address, ctypes.c_size_t(size), found)
-        finally:
-            # The mapping cannot go while anything refers to it.
-            del start
-    resident = bytes(found).translate(_LOWEST_BIT).count(1)
-    beyond = pages * mmap.PAGESIZE - size if found[-1] & 1 else 0
-    return resident * mmap.PAGESIZE - beyond
+    return pages.cached(descriptor, at, size)

@@ -326,6 +326,17 @@ class FetchEventShape(EventShape, json_schema_extra={"examples": [{"type": "hear
     job: FetchShape | None = None
 
 
+_WARMING: dict[str, object] = {
+    "key": "meta-llama/Llama-3.1-70B",
+    "state": "ended",
+    "bytes_done": 140_000_000_000,
+    "bytes_total": 140_000_000_000,
+    "rate": 6_000_000_000.0,
+    "eta": None,
+    "cached": 140_000_000_000,
+    "problem": None,
+}
+
 _VERIFICATION: dict[str, object] = {
     "key": "meta-llama/Llama-3.1-70B",
     "generation": _DIGEST,
@@ -386,6 +397,26 @@ class VerifyEventShape(EventShape, json_schema_extra={"examples": [{"type": "hea
 
     outcome: Literal["whole", "damaged", "gone", "failed", "draining"] | None = None
     verification: VerificationShape | None = None
+
+
+class WarmingShape(BaseModel, json_schema_extra={"examples": [_WARMING]}):
+    """How far a model was read into the page cache, and at the end how much of it is there."""
+
+    key: Named
+    state: Literal["queued", "reading", "ended"]
+    bytes_done: Size
+    bytes_total: Size
+    rate: float = Field(ge=0, description="Bytes a second.")
+    eta: float | None = Field(ge=0, description="Seconds to go at that rate.")
+    cached: Size | None = Field(description="Of `bytes_total`, in memory at the end.")
+    problem: dict[str, object] | None = Field(description="Why it could not be read to the end.")
+
+
+class WarmEventShape(EventShape, json_schema_extra={"examples": [{"type": "heartbeat"}]}):
+    """One line of a warming: `progress`, and at last `end` with the outcome."""
+
+    outcome: Literal["warm", "failed", "draining"] | None = None
+    warming: WarmingShape | None = None
 
 
 class InUseDetection(BaseModel):

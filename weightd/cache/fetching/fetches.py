@@ -224,17 +224,18 @@ class Fetches:
     async def events(self, id: str) -> AsyncIterator[Event | None]:
         """The job's progress as it goes, None when all is quiet, a last one ``end``."""
         job = self.of(id)
-        for seq in itertools.count(1):
-            job.asked_at = asyncio.get_running_loop().time()
-            data: dict[str, object] = {"job": job.view()}
-            type = "end" if job.ended or self._draining else "progress"
-            if type == "end":
-                data["outcome"] = job.state if job.ended else "draining"
-            yield Event(seq, type, self._context.clock.now(), data)
-            if type == "end":
-                return
-            while not await job.changed.wait(self._context.options.heartbeat):
-                yield None
+        with job.followed():
+            for seq in itertools.count(1):
+                job.asked_at = asyncio.get_running_loop().time()
+                data: dict[str, object] = {"job": job.view()}
+                type = "end" if job.ended or self._draining else "progress"
+                if type == "end":
+                    data["outcome"] = job.state if job.ended else "draining"
+                yield Event(seq, type, self._context.clock.now(), data)
+                if type == "end":
+                    return
+                while not await job.changed.wait(self._context.options.heartbeat):
+                    yield None
 
     def resume(self) -> None:
         """Go on with what an earlier run left; called once the cache is ready."""

@@ -212,7 +212,13 @@ def _prepare(filling: Filling, tally: Tally) -> tuple[list[FileEntry], list[Piec
     linked = [_linked(ingest, link, tally) for link in plan.links]
     pieces = []
     for file in plan.reads:
-        part = ingest.part(file.path, file.bytes or 0, claim=tally.claim, wrote=tally.wrote)
+        part = ingest.part(
+            file.path,
+            file.bytes or 0,
+            claim=tally.claim,
+            wrote=tally.wrote,
+            awaited=lambda: filling.job.awaited,
+        )
         pieces.append(Piece(file, part))
     return linked, pieces
 

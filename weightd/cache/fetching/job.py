@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -88,6 +90,7 @@ class Job:
     callers: list[Caller] = field(default_factory=list)
     changed: Signal = field(default_factory=Signal)
     _progress: deque[tuple[float, int]] = field(default_factory=deque)
+    _followers: int = 0
 
     def __post_init__(self) -> None:
         self.source = self.source or self.sources[0]
@@ -111,6 +114,25 @@ class Job:
     def waited_for(self) -> bool:
         """Whether a caller stays until it is here."""
         return any(caller.here for caller in self.callers)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a replica is about to map it; see `Awaited`, may be called by any thread.
+
+        One is while its request waits, or while it follows the job to its end.  Nobody is about
+        to map what is preloaded, nor what was asked for by one who left, whoever it is pinned for.
+        """
+        waiting = (caller.here and caller.terms.wait > 0 for caller in self.callers)
+        return self._followers > 0 or any(waiting)
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Have somebody follow it for the block."""
+        self._followers += 1
+        try:
+            yield
+        finally:
+            self._followers -= 1
 
     def join(self, caller: Caller) -> None:
         """Somebody asks for it.  Raises TooMany.
