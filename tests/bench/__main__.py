@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.bench import busy, fetch, hands, hit, ingest, pin, startup
+from tests.bench import busy, content, fetch, get, hands, hit, ingest, pin, startup, tarball
 from tests.bench.client import Unexpected
 from tests.bench.figures import Row, table
 from tests.bench.machine import facts
@@ -26,7 +26,10 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "busy": busy.measure,
     "pin": pin.measure,
     "startup": startup.measure,
+    "get": get.measure,
     "put": ingest.measure,
+    "tar": tarball.measure,
+    "content": content.measure,
     "hands": hands.measure,
     "fetch": fetch.measure,
 }
@@ -38,10 +41,14 @@ _COUNTS: Final = {
     "clients": "clients that pin at once",
     "models": "models at start-up",
     "files": "files in each of them",
+    "starts": "starts of a command in a turn",
+    "members": "files of the model that is put as a tar stream",
     "shards": "files of the model of many files that is fetched",
 }
 _BYTES: Final = {
     "put": "file that is put",
+    "member": "each of the files that are put as a tar stream",
+    "content": "file that is read",
     "hands": "directory that is uploaded, put and adopted",
     "stream": "file that streams in beside hits",
     "unlink": "file that is unlinked beside hits",

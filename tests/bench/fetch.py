@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import processes
-from tests.bench.client import Connection, Unexpected, call
+from tests.bench.client import Connection, Unexpected
 from tests.bench.clients import Brought, Job, bring
 from tests.bench.figures import Row
 from tests.bench.models import ROUND_TRIP_MILLISECONDS, Model, Servers, served
 from tests.bench.place import room
-from tests.bench.processes import Server
+from tests.bench.processes import Server, be_rid_of
 from tests.bench.scenario import Bench
 from tests.bench.sizes import MIB
+from tests.bench.turns import order
 from tests.parts import missing
 
 MEMORY_BYTES: Final = 300e6
@@ -29,7 +30,6 @@ _NEEDS: Final = (
     "curl", "aria2c", "nginx", "weed", "sha256sum", "openssl", "sync", "boto3", "obstore",
     "huggingface_hub",
 )  # fmt: skip
-_SETTLE: Final = 0.05
 
 _RIVALS: Final = {
     "http": ("curl", "aria2c -x8"),
@@ -56,7 +56,7 @@ class Comparison:
         scenario = f"A fetch of {files}"
         what = _SHOWN[kind]
         self.rates = {
-            name + steps: Row(scenario, what, name + steps, "MB/s", aim=">= 1" if steps else "")
+            name + steps: Row(scenario, what, name + steps, "MB/s", aim=">= 1.2" if steps else "")
             for name in _RIVALS[kind]
             for steps in Brought(0, 0, 0, 0).steps
         }
@@ -68,11 +68,9 @@ class Comparison:
 
     def run(self, server: Server, servers: Servers, place: Path, number: int) -> None:
         """One round: everybody takes a turn, and who is first is another each time."""
-        turns = ["", *_RIVALS[self.kind]]
-        first = number % len(turns)
         size = self.model.bytes
         ours, took = 0.0, dict[str, float]()
-        for name in turns[first:] + turns[:first]:
+        for name in order(("", *_RIVALS[self.kind]), number):
             if name:
                 brought = bring(name, Job(servers, self.kind, self.model, place / "copy"))
                 took |= {name + steps: seconds for steps, seconds in brought.steps.items()}
@@ -142,7 +140,5 @@ def _fetch(
     memory = server.most_resident()
     if tuple(file["sha256"] for file in record.get("files", ())) != model.sha256s:
         raise Unexpected(f"weightd fetched something else than {model.name}: {record}")
-    call(server.socket, "DELETE", f"/v1/models/{key}")
-    while os.listdir(root / "doomed"):
-        time.sleep(_SETTLE)
+    be_rid_of(server, root, key)
     return took, memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-_SCALES: Final = {"us": 1e6, "ms": 1e3, "s": 1.0, "/s": 1.0, "MB": 1e-6, "MB/s": 1e-6}
+_SCALES: Final = {"us": 1e6, "ms": 1e3, "s": 1.0, "/s": 1.0, "MB": 1e-6, "MB/s": 1e-6, "s/GiB": 1.0}
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -11,7 +11,7 @@ GIB: Final = 1 << 30
 _SPARE: Final = 2 * GIB
 """Bytes of the disk that a run leaves to others."""
 
-_FILES: Final = ("put", "hands", "stream", "unlink", "fetch", "shard", "far")
+_FILES: Final = ("put", "member", "content", "hands", "stream", "unlink", "fetch", "shard", "far")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,11 @@ class Sizes:
     clients: int
     models: int
     files: int
+    starts: int
+    members: int
     put: int
+    member: int
+    content: int
     hands: int
     stream: int
     unlink: int
@@ -39,7 +43,9 @@ class Sizes:
         """The most bytes on disk at one time, in whichever scenario needs most."""
         # On two servers, and brought here, which takes twice its size for a moment.
         fetched = 2 * (self.fetch + self.shards * self.shard + self.far) + 2 * self.fetch
-        return max(self.stream + self.unlink, 3 * self.put, 3 * self.hands, fetched)
+        tar = 3 * self.members * self.member
+        most = max(self.stream + self.unlink, 3 * self.put, tar, self.content, 3 * self.hands)
+        return max(most, fetched)
 
     def within(self, free: int) -> Sizes:
         """The same, with large files shrunk alike until they fit ``free`` bytes of disk."""
@@ -61,7 +67,11 @@ FULL: Final = Sizes(
     clients=16,
     models=10_000,
     files=2,
+    starts=40,
+    members=40,
     put=GIB,
+    member=50_000_000,
+    content=GIB,
     hands=2 * GIB,
     stream=2 * GIB,
     unlink=8 * GIB,
@@ -78,7 +88,11 @@ QUICK: Final = Sizes(
     clients=16,
     models=1000,
     files=2,
+    starts=12,
+    members=8,
     put=128 * MIB,
+    member=16 * MIB,
+    content=256 * MIB,
     hands=256 * MIB,
     stream=256 * MIB,
     unlink=512 * MIB,
