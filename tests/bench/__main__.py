@@ -12,7 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.bench import busy, content, fetch, get, hands, hit, ingest, pin, startup, tarball
+from tests.bench import (
+    busy,
+    content,
+    fetch,
+    get,
+    hands,
+    hit,
+    ingest,
+    memory,
+    pin,
+    scale,
+    startup,
+    tarball,
+)
 from tests.bench.client import Unexpected
 from tests.bench.figures import Row, table
 from tests.bench.machine import facts
@@ -26,6 +39,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "busy": busy.measure,
     "pin": pin.measure,
     "startup": startup.measure,
+    "scale": scale.measure,
+    "memory": memory.measure,
     "get": get.measure,
     "put": ingest.measure,
     "tar": tarball.measure,
@@ -43,6 +58,10 @@ _COUNTS: Final = {
     "files": "files in each of them",
     "starts": "starts of a command in a turn",
     "members": "files of the model that is put as a tar stream",
+    "scale": "models that the daemon has at most where their number is what counts",
+    "held": "pins beside those",
+    "connections": "connections beside those",
+    "puts": "small puts between which memory is compared",
     "shards": "files of the model of many files that is fetched",
 }
 _BYTES: Final = {

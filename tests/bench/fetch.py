@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import processes
-from tests.bench.client import Connection, Unexpected
+from tests.bench.client import Connection, Unexpected, post
 from tests.bench.clients import Brought, Job, bring
 from tests.bench.figures import Row
 from tests.bench.models import ROUND_TRIP_MILLISECONDS, Model, Servers, served
@@ -125,16 +125,12 @@ def _fetch(
 ) -> tuple[float, int]:
     """Seconds from the wish to the answer that it is here, and the most memory on the way."""
     key = f"bench/{model.name}-{kind}"
-    body = json.dumps({"key": key, "source": servers.source(kind, model)}).encode()
-    head = (
-        "POST /v1/fetch?wait=600 HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    wish = post("/v1/fetch?wait=600", {"key": key, "source": servers.source(kind, model)})
     os.sync()
     server.forget_most_resident()
     with Connection(server.socket) as connection:
         begun = time.perf_counter()
-        connection.send(head.encode() + body)
+        connection.send(wish)
         record = json.loads(connection.receive())
         took = time.perf_counter() - begun
     memory = server.most_resident()

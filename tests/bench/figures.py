@@ -59,8 +59,8 @@ class Row:
         ratios = self.ratios
         return (
             self.what,
-            self._shown(self.ours),
-            self._shown(self.theirs),
+            self.shown(self.ours),
+            self.shown(self.theirs),
             f"{median(ratios):.2f}",
             f"{min(ratios):.2f} .. {max(ratios):.2f}",
             self.aim,
@@ -82,7 +82,8 @@ class Row:
             "aim": self.aim or None,
         }
 
-    def _shown(self, figures: list[float]) -> str:
+    def shown(self, figures: Sequence[float]) -> str:
+        """The median of figures in this row's unit."""
         value = median(figures) * _SCALES[self.unit]
         return f"{value:,.0f} {self.unit}" if value >= 100 else f"{value:.3g} {self.unit}"
 

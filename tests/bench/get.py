@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -40,23 +39,18 @@ def measure(bench: Bench) -> list[Row]:
         script.write_text(_COMMAND)
         ours = [sys.executable, str(script), "get", KEY]
         theirs = [sys.executable, "-c", "pass"]
-        environment = _environment(door)
+        # Both are told where this clone is, as is otherwise said at an installation.
+        environment = {
+            **processes.clean_environment(),
+            "PYTHONPATH": str(processes.HOME),
+            "WEIGHTD_SOCKET": str(door),
+        }
         _round(ours, theirs, environment, place, 1)
         for number in range(bench.sizes.rounds):
             lookups, nothing = _round(ours, theirs, environment, place, bench.sizes.starts)
             row.add(Latency.of(lookups).p50, Latency.of(nothing).p50)
             bench.say(f"get: round {number + 1} of {bench.sizes.rounds}")
     return [row]
-
-
-def _environment(door: Path) -> dict[str, str]:
-    """Both are told where this clone is, as an installation says, and find its modules compiled."""
-    others = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("WEIGHTD_") and name != "PYTHONDONTWRITEBYTECODE"
-    }
-    return {**others, "PYTHONPATH": str(processes.HOME), "WEIGHTD_SOCKET": str(door)}
 
 
 def _round(

@@ -132,6 +132,15 @@ def _answers(socket: Path, probe: str) -> bool | None:
     return True
 
 
+def clean_environment() -> dict[str, str]:
+    """This process's, less what is said to weightd, or keeps modules from being found compiled."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("WEIGHTD_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+
+
 @contextmanager
 def child(
     *module: str, environment: Mapping[str, str] | None = None
@@ -146,10 +155,12 @@ def _process(
     command: list[str], environment: Mapping[str, str] | None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """In a session of its own: Ctrl-C is for the benchmark, which then ends it."""
-    ours = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
-    ours |= environment or {}
     with subprocess.Popen(
-        command, cwd=HOME, env=ours, stdout=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=HOME,
+        env=clean_environment() | dict(environment or {}),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         try:
             yield process

@@ -26,6 +26,10 @@ class Sizes:
     files: int
     starts: int
     members: int
+    scale: int
+    held: int
+    connections: int
+    puts: int
     put: int
     member: int
     content: int
@@ -69,6 +73,10 @@ FULL: Final = Sizes(
     files=2,
     starts=40,
     members=40,
+    scale=10_000,
+    held=5000,
+    connections=300,
+    puts=10_000,
     put=GIB,
     member=50_000_000,
     content=GIB,
@@ -90,6 +98,10 @@ QUICK: Final = Sizes(
     files=2,
     starts=12,
     members=8,
+    scale=1000,
+    held=1000,
+    connections=300,
+    puts=2000,
     put=128 * MIB,
     member=16 * MIB,
     content=256 * MIB,

@@ -79,9 +79,14 @@ def _look(root: Path) -> float:
     return time.perf_counter() - begun
 
 
+def key_of(number: int) -> str:
+    """The key of the model that is laid out as the ``number``th."""
+    return f"bench/model-{number:05}@main"
+
+
 def lay_out(root: Path, number: int, files: int) -> None:
     """A published model as a put leaves it, without the flushes that would make this slow."""
-    key = Key.parse(f"bench/model-{number:05}@main")
+    key = Key.parse(key_of(number))
     contents = {f"part-{one:05}.bin": f"{number} {one}\n".encode() for one in range(files)}
     entries = tuple(
         FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
