@@ -7,7 +7,6 @@ import platform
 import shutil
 import sqlite3
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -34,9 +33,9 @@ def facts(place: Path) -> dict[str, str]:
     return {
         "machine": f"{_processor()}, {os.cpu_count()} CPUs, {_memory()} of memory",
         "system": f"{platform.system()} {platform.release()}",
-        "filesystem": f"{filesystem(place)}, {format_bytes(free_bytes(place))} free at {place}",
+        "filesystem": f"{filesystem(place)}, {format_bytes(free_bytes(place))} free",
         "load": "load before the run " + " ".join(f"{one:.2f}" for one in os.getloadavg()),
-        "python": f"{platform.python_version()} ({platform.python_build()[1]}, {sys.executable})",
+        "python": f"{platform.python_version()} ({platform.python_build()[1]})",
         "weightd": f"{__version__}, commit {_commit()}",
         "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
         "rivals": ", ".join([f"SQLite {sqlite3.sqlite_version}", *_programs(), _hub_client()]),
