@@ -11,43 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.bench import (
-    busy,
-    content,
-    fetch,
-    get,
-    hands,
-    hit,
-    ingest,
-    memory,
-    pin,
-    scale,
-    startup,
-    tarball,
-)
 from tests.bench.client import Unexpected
 from tests.bench.machine import facts
 from tests.bench.place import filesystem, free_bytes, place, touch_memory
 from tests.bench.plot import plot
 from tests.bench.report import Report
-from tests.bench.scenario import Bench, Scenario
+from tests.bench.scenario import Bench
+from tests.bench.scenarios import SCENARIOS
 from tests.bench.sizes import FULL, QUICK, Sizes
 from weightd.units import format_bytes, parse_bytes
-
-SCENARIOS: Final[dict[str, Scenario]] = {
-    "hit": hit.measure,
-    "busy": busy.measure,
-    "pin": pin.measure,
-    "startup": startup.measure,
-    "scale": scale.measure,
-    "memory": memory.measure,
-    "get": get.measure,
-    "put": ingest.measure,
-    "tar": tarball.measure,
-    "content": content.measure,
-    "hands": hands.measure,
-    "fetch": fetch.measure,
-}
 
 _COUNTS: Final = {
     "rounds": "how often everything is measured",
