@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from tests.bench.client import Unexpected
+from tests.bench.figures import Row
 from tests.bench.machine import facts
 from tests.bench.place import filesystem, free_bytes, place, touch_memory
 from tests.bench.plot import plot
@@ -65,11 +66,11 @@ def main() -> int:
     except Unexpected as unexpected:
         _say(f"weightd: {unexpected}")
         return 1
-    print(report.markdown() if options.markdown else f"\n{report.text()}")
     if options.json is not None:
         report.write(options.json)
     if options.plot is not None:
         options.plot.write_text(plot(report.rows))
+    print(report.markdown() if options.markdown else f"\n{report.text()}")
     return 0
 
 
@@ -81,7 +82,11 @@ def _measure(options: argparse.Namespace) -> Report:
         machine = facts(home)
         _note_odd(bench, wanted, home)
         _say(f"touching {format_bytes(touch_memory(bench.sizes.warm))} of memory")
-        rows = [row for name in options.only for row in SCENARIOS[name](bench)]
+        rows: list[Row] = []
+        for name in options.only:
+            since = time.perf_counter()
+            rows += SCENARIOS[name](bench)
+            _say(f"{name}: took {time.perf_counter() - since:.0f} s")
     bench.notes.append(f"It took {time.perf_counter() - begun:.0f} s.")
     return Report(machine, bench.sizes.words(), rows, bench.notes)
 

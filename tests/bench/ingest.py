@@ -46,7 +46,8 @@ _WAYS: Final = (
     Way("cp", "openssl sha256", ">= 0.9"),
     Way(_NGINX, "", ">= 0.7"),
 )
-_CPU_AIM: Final = "<= 1.3"
+_CPU_AIMS: Final = {_NGINX: "<= 1.3", "cp": ""}
+"""Bytes that come by HTTP are held against bytes that do; a copy within the kernel is shown."""
 
 
 class Comparison:
@@ -56,9 +57,9 @@ class Comparison:
         self._size = size
         scenario = f"A put of {size / GIB:.3g} GiB, verified and flushed"
         self._rates = {way: Row(scenario, "curl -T", way.name, "MB/s", aim=way.aim) for way in ways}
-        # Less work takes less of a processor, too; that says nothing.
+        # Who does not verify takes less of a processor, too; that says nothing.
         self._processors = {
-            way: Row(scenario, "processors' time", way.name, "s/GiB", aim=_CPU_AIM)
+            way: Row(scenario, "processors' time", way.name, "s/GiB", aim=_CPU_AIMS[way.arrival])
             for way in ways
             if way.hasher
         }

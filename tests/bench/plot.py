@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from tests.bench.figures import Row
 
 _WIDTH: Final = 1000
-_LEFT: Final = 560
+_LEFT: Final = 520
 _RIGHT: Final = 980
 _LINE: Final = 20
 _TOP: Final = 54
