@@ -44,6 +44,9 @@ def measure(bench: Bench) -> list[Row]:
         stack.enter_context(nginx(place / "nginx", web, file.parent))
         # The daemon's file itself, so that both find the same pages and the same blocks.
         theirs, ours = (lambda: _get(web, file.name), lambda: _get(door, f"v1/content/{_KEY}"))
+        # What lies below the kernel may keep a copy, too: from now on for both.
+        _forget(file)
+        run("cat", file)
         for number in range(bench.sizes.rounds):
             warm.add(*_rates(size, file, ours, theirs, number, forget=False))
             cold.add(*_rates(size, file, ours, theirs, number, forget=True))
