@@ -69,7 +69,6 @@ def test_bytes_in_and_out_are_held_against_who_does_the_same_work(tmp_path: Path
         "tar x, sha256sum, sync", "tar x, openssl sha256, sync",
         "nginx, sendfile on", "python -c pass",
     }  # fmt: skip
-    assert all(row["aim"] for row in rows)
     assert all(figure > 0 for row in rows if row["better"] == "more" for figure in row["ratios"])
 
 

@@ -78,5 +78,7 @@ def _first_line(*command: str) -> str:
     if shutil.which(command[0]) is None:
         return f"no {command[0]}"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return "unknown"
     # nginx says on the one what others say on the other.
     return ((done.stdout or done.stderr).splitlines() or ["unknown"])[0]
