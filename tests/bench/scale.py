@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -29,13 +30,15 @@ from tests.bench.place import room_in_memory
 from tests.bench.processes import Server
 from tests.bench.scenario import Bench
 from tests.bench.sizes import GIB
-from tests.bench.startup import key_of, lay_out
+from tests.bench.startup import key_of, lay_out, make_root
 from tests.bench.turns import order
+from weightd.wire.fields import LIMIT_MAX
 
 MOST_SECONDS: Final = 0.05
 """What any one request may take."""
 
 _FEWEST: Final = 10
+_EMPTY: Final = "empty"
 _FILES: Final = 2
 _BYTES: Final = 8192
 """Of a model that is put: in blocks, as much as one of those that are laid out."""
@@ -48,12 +51,13 @@ _START: Final = "start-up"
 _MEMORY: Final = "resident memory once ready"
 _PAGE: Final = "GET a page of the list"
 _WALK: Final = "GET every page of the list"
+_LARGEST: Final = "GET the largest page there is"
 _METRICS: Final = "GET /metrics"
 _CHOICE: Final = "a dry run that evicts one"
 _PUT: Final = "PUT that evicts one"
 _LOOKUP: Final = "GET a record, each connection in turn"
 _UNITS: Final = {_START: "s", _MEMORY: "MB"}
-_ALL: Final = (_START, _MEMORY, _PAGE, _WALK, _METRICS, _CHOICE, _PUT, _LOOKUP)
+_ALL: Final = (_START, _MEMORY, _PAGE, _LARGEST, _WALK, _METRICS, _CHOICE, _PUT, _LOOKUP)
 
 
 class Comparison:
@@ -116,6 +120,7 @@ def measure(bench: Bench) -> list[Row]:
     with ExitStack() as stack:
         place = stack.enter_context(room_in_memory(bench.place, "scale"))
         bench.say(f"scale: making {sum(comparison.counts):,} models")
+        make_root(place / _EMPTY, bench.sockets / "make.sock")
         roots = {count: _make(bench, place / str(count), count) for count in comparison.counts}
         for number in range(bench.sizes.rounds):
             worst = comparison.add(
@@ -148,9 +153,7 @@ class _Root:
 def _make(bench: Bench, path: Path, count: int) -> _Root:
     """Models, of which the half that is longest unused is pinned."""
     door = bench.sockets / "make.sock"
-    with processes.daemon(path, door, GIB):
-        # The databases have to be there: without them pins would count as lost.
-        pass
+    shutil.copytree(path.parent / _EMPTY, path)
     for number in range(count):
         lay_out(path, number, _FILES)
     half = count // 2
@@ -175,6 +178,8 @@ def _look(bench: Bench, root: _Root, name: str) -> Iterator[tuple[str, list[floa
         yield _LOOKUP, [seconds for series in lookups for seconds in series]
         one = crowd[0]
         yield _PAGE, _repeat(one, lambda _: request("GET", "/v1/models"))
+        largest = request("GET", f"/v1/models?limit={LIMIT_MAX}")
+        yield _LARGEST, _repeat(one, lambda _: largest)
         yield _WALK, list(_walk(one))
         yield _METRICS, _repeat(one, lambda _: request("GET", "/metrics"))
         yield _CHOICE, _repeat(one, lambda _: post("/v1/admission", {"bytes": _BYTES}))
