@@ -56,15 +56,18 @@ class Comparison:
         scenario = f"A fetch of {files}"
         what = _SHOWN[kind]
         self.rates = {
-            name + steps: Row(scenario, what, name + steps, "MB/s", aim=">= 1.2" if steps else "")
+            name + steps: Row(scenario, what, name + steps, "MB/s")
             for name in _RIVALS[kind]
             for steps in Brought(0, 0, 0, 0).steps
         }
+        self.fastest = Row(
+            scenario, what, "the fastest that verifies and flushes", "MB/s", aim=">= 1.2"
+        )
         self.memory = Row(scenario, f"{what}, most memory", "what it may be", "MB", aim="<= 1")
 
     @property
     def rows(self) -> Iterator[Row]:
-        return itertools.chain(self.rates.values(), [self.memory])
+        return itertools.chain([self.fastest], self.rates.values(), [self.memory])
 
     def run(self, server: Server, servers: Servers, place: Path, number: int) -> None:
         """One round: everybody takes a turn, and who is first is another each time."""
@@ -79,6 +82,9 @@ class Comparison:
                 self.memory.add(memory, MEMORY_BYTES)
         for name, seconds in took.items():
             self.rates[name].add(size / ours, size / seconds)
+        # The name alone is that of a download that is not looked at again.
+        same_work = (seconds for name, seconds in took.items() if name not in _RIVALS[self.kind])
+        self.fastest.add(size / ours, size / min(same_work))
 
 
 def measure(bench: Bench) -> list[Row]:
