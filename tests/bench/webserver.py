@@ -32,7 +32,8 @@ def nginx(base: Path, socket: Path, root: Path, *, writes: bool = False) -> Iter
     """nginx with the files below ``root``, where it also puts some if it ``writes``.
 
     What arrives is kept in ``base`` until it is whole: on the filesystem of
-    ``root``, so that it is moved and not copied.
+    ``root``, so that it is moved and not copied; and in larger pieces than
+    nginx would by itself, with which it is a quarter faster.
     """
     base.mkdir(parents=True)
     config = base / "nginx.conf"
