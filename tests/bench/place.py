@@ -14,6 +14,7 @@ from typing import Final
 
 _CHUNK: Final = 1 << 20
 _MEMORY: Final = Path("/dev/shm")
+_MEMORY_LEAST: Final = 1 << 30
 _WARM_SHARE: Final = 0.5
 """Of the memory that is available, the most that is touched before a run."""
 
@@ -41,8 +42,12 @@ def room(parent: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def room_in_memory(parent: Path, name: str) -> Iterator[Path]:
-    """The same in memory, where no disk is measured; on disk where memory has no such place."""
-    if filesystem(_MEMORY) == "tmpfs" and os.access(_MEMORY, os.W_OK):
+    """The same in memory, where no disk is measured; on disk where memory has no such place.
+
+    A container may have one that is too small.
+    """
+    usable = filesystem(_MEMORY) == "tmpfs" and os.access(_MEMORY, os.W_OK)
+    if usable and free_bytes(_MEMORY) >= _MEMORY_LEAST:
         with place(_MEMORY) as path:
             yield path
     else:
