@@ -67,10 +67,10 @@ format: $(VENV)/.made  ## Format, and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.made  ## Measure, with rivals side by side, as ratios
+bench: $(VENV)/.made  ## Measure, with rivals side by side, as ratios (ARGS="--only put")
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-quick: $(VENV)/.made  ## The same, smaller and coarser
+bench-quick: $(VENV)/.made  ## The same in under two minutes, smaller and coarser
 	$(BIN)/python -m tests.bench --quick $(ARGS)
 
 lock: $(VENV)/.made  ## Compile the development lock anew from pyproject.toml

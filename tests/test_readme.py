@@ -11,6 +11,8 @@ import pytest
 
 import weightd
 from tests.api.origin import http_origin
+from tests.bench.plot import plot
+from tests.bench.report import Report
 from tests.system.daemon import running
 from weightd import errors
 from weightd.settings import load, options
@@ -31,6 +33,13 @@ def settings_table() -> str:
 
 def test_every_setting_is_documented() -> None:
     assert settings_table() in README, f"the README's table has to be:\n\n{settings_table()}"
+
+
+def test_the_benchmark_is_shown_as_it_was_measured() -> None:
+    results = Path(weightd.__file__).parents[1] / "tests/bench/results"
+    report = Report.read(results / "latest.json")
+    assert report.markdown() in README, f"the README's table has to be:\n\n{report.markdown()}"
+    assert (results / "latest.svg").read_text() == plot(report.rows)
 
 
 def test_every_refusal_is_explained() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -12,24 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.bench import busy, fetch, hands, hit, ingest, pin, startup
 from tests.bench.client import Unexpected
-from tests.bench.figures import Row, table
+from tests.bench.figures import Row
 from tests.bench.machine import facts
 from tests.bench.place import filesystem, free_bytes, place, touch_memory
-from tests.bench.scenario import Bench, Scenario
+from tests.bench.plot import plot
+from tests.bench.report import Report
+from tests.bench.scenario import Bench
+from tests.bench.scenarios import SCENARIOS
 from tests.bench.sizes import FULL, QUICK, Sizes
 from weightd.units import format_bytes, parse_bytes
-
-SCENARIOS: Final[dict[str, Scenario]] = {
-    "hit": hit.measure,
-    "busy": busy.measure,
-    "pin": pin.measure,
-    "startup": startup.measure,
-    "put": ingest.measure,
-    "hands": hands.measure,
-    "fetch": fetch.measure,
-}
 
 _COUNTS: Final = {
     "rounds": "how often everything is measured",
@@ -38,10 +29,18 @@ _COUNTS: Final = {
     "clients": "clients that pin at once",
     "models": "models at start-up",
     "files": "files in each of them",
+    "starts": "starts of a command in a turn",
+    "members": "files of the model that is put as a tar stream",
+    "scale": "models that the daemon has at most where their number is what counts",
+    "held": "pins beside those",
+    "connections": "connections beside those",
+    "puts": "small puts between which memory is compared",
     "shards": "files of the model of many files that is fetched",
 }
 _BYTES: Final = {
     "put": "file that is put",
+    "member": "each of the files that are put as a tar stream",
+    "content": "file that is read",
     "hands": "directory that is uploaded, put and adopted",
     "stream": "file that streams in beside hits",
     "unlink": "file that is unlinked beside hits",
@@ -53,36 +52,43 @@ _BYTES: Final = {
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if options.plot is not None and not options.plot.parent.is_dir():
+        parser.error(f"there is no directory {options.plot.parent}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    begun = time.perf_counter()
     try:
-        with place(options.dir) as home, tempfile.TemporaryDirectory(prefix="weightd-") as sockets:
-            wanted = _sizes(options)
-            sizes = wanted.within(free_bytes(home))
-            bench = Bench(sizes, home, Path(sockets), _say, [])
-            machine = facts(home)
-            _note_odd(bench, wanted, home)
-            _say(f"touching {format_bytes(touch_memory(bench.sizes.warm))} of memory")
-            rows = [row for name in options.only for row in SCENARIOS[name](bench)]
+        report = Report.read(options.source) if options.source else _measure(options)
     except KeyboardInterrupt:
         _say("interrupted; what was made is removed")
         return 130
     except Unexpected as unexpected:
         _say(f"weightd: {unexpected}")
         return 1
-    took = f"It took {time.perf_counter() - begun:.0f} s."
-    _print(machine, rows, [*bench.notes, took])
     if options.json is not None:
-        words = {
-            "machine": machine,
-            "sizes": bench.sizes.words(),
-            "rows": [row.words() for row in rows],
-            "notes": bench.notes,
-        }
-        options.json.write_text(json.dumps(words, indent=1) + "\n")
+        report.write(options.json)
+    if options.plot is not None:
+        options.plot.write_text(plot(report.rows))
+    print(report.markdown() if options.markdown else f"\n{report.text()}")
     return 0
+
+
+def _measure(options: argparse.Namespace) -> Report:
+    begun = time.perf_counter()
+    with place(options.dir) as home, tempfile.TemporaryDirectory(prefix="weightd-") as sockets:
+        wanted = _sizes(options)
+        bench = Bench(wanted.within(free_bytes(home)), home, Path(sockets), _say, [])
+        machine = facts(home)
+        _note_odd(bench, wanted, home)
+        _say(f"touching {format_bytes(touch_memory(bench.sizes.warm))} of memory")
+        rows: list[Row] = []
+        for name in options.only:
+            since = time.perf_counter()
+            rows += SCENARIOS[name](bench)
+            _say(f"{name}: took {time.perf_counter() - since:.0f} s")
+    bench.notes.append(f"It took {time.perf_counter() - begun:.0f} s.")
+    return Report(machine, bench.sizes.words(), rows, bench.notes)
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -101,6 +107,15 @@ def _parser() -> argparse.ArgumentParser:
         "--only", type=_names, default=tuple(SCENARIOS), help=f"some of {','.join(SCENARIOS)}"
     )
     parser.add_argument("--json", type=Path, help="write every figure of every round there, too")
+    parser.add_argument(
+        "--plot", type=Path, help="draw the ratios that something is aimed at, as SVG"
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print those ratios as a table in Markdown"
+    )
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="measure nothing: take what --json wrote there"
+    )
     parser.add_argument(
         "--dir",
         type=Path,
@@ -145,19 +160,6 @@ def _note_odd(bench: Bench, wanted: Sizes, home: Path) -> None:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _print(machine: dict[str, str], rows: list[Row], notes: list[str]) -> None:
-    print()
-    for what, fact in machine.items():
-        print(f"{what:<10}  {fact}")
-    print()
-    print(table(rows))
-    print()
-    print("Medians over the rounds; a ratio is weightd's figure over its rival's in one round.")
-    print("Of times and memory less is better, of rates more.")
-    for note in notes:
-        print(note)
 
 
 if __name__ == "__main__":

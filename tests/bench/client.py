@@ -81,6 +81,16 @@ def request(method: str, target: str, length: int | None = None) -> bytes:
     return f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{declared}\r\n".encode()
 
 
+def post(target: str, document: Any) -> bytes:
+    """A POST of a JSON document."""
+    body = json.dumps(document).encode()
+    head = (
+        f"POST {target} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
 def call(path: Path, method: str, target: str) -> Any:
     """One exchange on a connection of its own; the JSON that came back, if any."""
     with Connection(path) as connection:

@@ -1,8 +1,7 @@
 """What weightd's fetch is held against: programs that bring files here, and what is left to do.
 
-A download is neither verified nor flushed; ``sha256sum`` and ``sync`` make it
-the same work as a fetch.  Where ``sha256sum`` makes nothing of what a processor
-has for it, OpenSSL's is several times as fast, so both are tried.
+A download is neither verified nor flushed; a hasher and ``sync`` make it the
+same work as a fetch.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from tests.bench.client import Unexpected
+from tests.bench.commands import HASHERS, run
 from tests.bench.models import BUCKET, Model, Servers
 from tests.bench.place import remove
 from tests.parts import program
@@ -111,7 +111,7 @@ def bring(client: str, job: Job) -> Brought:
         files = sorted(path for path in job.directory.rglob("*.safetensors") if path.exists())
         sync = run("sync", *files)
         seconds = []
-        for hasher in (("sha256sum",), ("openssl", "dgst", "-sha256", "-r")):
+        for hasher in HASHERS.values():
             begun = time.perf_counter()
             done = subprocess.run([*hasher, *files], check=True, stdout=subprocess.PIPE, text=True)
             seconds.append(time.perf_counter() - begun)
@@ -120,10 +120,3 @@ def bring(client: str, job: Job) -> Brought:
         return Brought(download, sync, *seconds)
     finally:
         remove(job.directory)
-
-
-def run(*command: str | Path) -> float:
-    """The seconds of a command that succeeds."""
-    begun = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import processes
-from tests.bench.client import Connection, Unexpected, call
+from tests.bench.client import Connection, Unexpected, post
 from tests.bench.clients import Brought, Job, bring
 from tests.bench.figures import Row
 from tests.bench.models import ROUND_TRIP_MILLISECONDS, Model, Servers, served
 from tests.bench.place import room
-from tests.bench.processes import Server
+from tests.bench.processes import Server, be_rid_of
 from tests.bench.scenario import Bench
 from tests.bench.sizes import MIB
+from tests.bench.turns import order
 from tests.parts import missing
 
 MEMORY_BYTES: Final = 300e6
@@ -29,7 +30,6 @@ _NEEDS: Final = (
     "curl", "aria2c", "s5cmd", "nginx", "weed", "sha256sum", "openssl", "sync", "boto3",
     "obstore", "huggingface_hub",
 )  # fmt: skip
-_SETTLE: Final = 0.05
 
 _RIVALS: Final = {
     "http": ("curl", "aria2c -x8"),
@@ -56,23 +56,24 @@ class Comparison:
         scenario = f"A fetch of {files}"
         what = _SHOWN[kind]
         self.rates = {
-            name + steps: Row(scenario, what, name + steps, "MB/s", aim=">= 1" if steps else "")
+            name + steps: Row(scenario, what, name + steps, "MB/s")
             for name in _RIVALS[kind]
             for steps in Brought(0, 0, 0, 0).steps
         }
+        self.fastest = Row(
+            scenario, what, "the fastest that verifies and flushes", "MB/s", aim=">= 1.2"
+        )
         self.memory = Row(scenario, f"{what}, most memory", "what it may be", "MB", aim="<= 1")
 
     @property
     def rows(self) -> Iterator[Row]:
-        return itertools.chain(self.rates.values(), [self.memory])
+        return itertools.chain([self.fastest], self.rates.values(), [self.memory])
 
     def run(self, server: Server, servers: Servers, place: Path, number: int) -> None:
         """One round: everybody takes a turn, and who is first is another each time."""
-        turns = ["", *_RIVALS[self.kind]]
-        first = number % len(turns)
         size = self.model.bytes
         ours, took = 0.0, dict[str, float]()
-        for name in turns[first:] + turns[:first]:
+        for name in order(("", *_RIVALS[self.kind]), number):
             if name:
                 brought = bring(name, Job(servers, self.kind, self.model, place / "copy"))
                 took |= {name + steps: seconds for steps, seconds in brought.steps.items()}
@@ -81,6 +82,9 @@ class Comparison:
                 self.memory.add(memory, MEMORY_BYTES)
         for name, seconds in took.items():
             self.rates[name].add(size / ours, size / seconds)
+        # The name alone is that of a download that is not looked at again.
+        same_work = (seconds for name, seconds in took.items() if name not in _RIVALS[self.kind])
+        self.fastest.add(size / ours, size / min(same_work))
 
 
 def measure(bench: Bench) -> list[Row]:
@@ -127,22 +131,16 @@ def _fetch(
 ) -> tuple[float, int]:
     """Seconds from the wish to the answer that it is here, and the most memory on the way."""
     key = f"bench/{model.name}-{kind}"
-    body = json.dumps({"key": key, "source": servers.source(kind, model)}).encode()
-    head = (
-        "POST /v1/fetch?wait=600 HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    wish = post("/v1/fetch?wait=600", {"key": key, "source": servers.source(kind, model)})
     os.sync()
     server.forget_most_resident()
     with Connection(server.socket) as connection:
         begun = time.perf_counter()
-        connection.send(head.encode() + body)
+        connection.send(wish)
         record = json.loads(connection.receive())
         took = time.perf_counter() - begun
     memory = server.most_resident()
     if tuple(file["sha256"] for file in record.get("files", ())) != model.sha256s:
         raise Unexpected(f"weightd fetched something else than {model.name}: {record}")
-    call(server.socket, "DELETE", f"/v1/models/{key}")
-    while os.listdir(root / "doomed"):
-        time.sleep(_SETTLE)
+    be_rid_of(server, root, key)
     return took, memory

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-_SCALES: Final = {"us": 1e6, "ms": 1e3, "s": 1.0, "/s": 1.0, "MB": 1e-6, "MB/s": 1e-6}
+_SCALES: Final = {
+    "us": 1e6, "ms": 1e3, "s": 1.0, "s/GiB": 1.0, "/s": 1.0, "MB": 1e-6, "MB/s": 1e-6,
+}  # fmt: skip
+_RATES: Final = frozenset({"/s", "MB/s"})
+_PLAIN: Final = {
+    "us": "s", "ms": "s", "s": "s", "s/GiB": "s/GiB", "/s": "/s", "MB": "bytes", "MB/s": "bytes/s",
+}  # fmt: skip
+"""The units of the figures that are shown in each unit."""
+
+_AIM: Final = re.compile(r"[<>]= ([0-9.]+)")
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -51,16 +62,39 @@ class Row:
         self.ours.append(ours)
         self.theirs.append(theirs)
 
+    @classmethod
+    def of(cls, words: Mapping[str, Any]) -> Row:
+        """The row that `words` tells of."""
+        scenario, what, rival, unit = (words[x] for x in ("scenario", "what", "rival", "shown"))
+        return cls(scenario, what, rival, unit, words["ours"], words["theirs"], words["aim"] or "")
+
     @property
     def ratios(self) -> list[float]:
         return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+
+    @property
+    def more_is_better(self) -> bool:
+        """Of rates it is; of times and memory it is not."""
+        return self.unit in _RATES
+
+    @property
+    def bound(self) -> float | None:
+        """The ratio that is aimed at; None where nothing is, or something else than a ratio."""
+        found = _AIM.fullmatch(self.aim)
+        return float(found[1]) if found else None
+
+    def gain(self, ratio: float) -> float:
+        """How many times as good as its rival's weightd's figure is at this ratio."""
+        if self.more_is_better:
+            return ratio
+        return 1 / ratio if ratio > 0 else math.inf
 
     def cells(self) -> tuple[str, ...]:
         ratios = self.ratios
         return (
             self.what,
-            self._shown(self.ours),
-            self._shown(self.theirs),
+            self.shown(self.ours),
+            self.shown(self.theirs),
             f"{median(ratios):.2f}",
             f"{min(ratios):.2f} .. {max(ratios):.2f}",
             self.aim,
@@ -74,7 +108,9 @@ class Row:
             "scenario": self.scenario,
             "what": self.what,
             "rival": self.rival,
-            "unit": "bytes" if self.unit == "MB" else "s" if self.unit in ("us", "ms") else "/s",
+            "unit": _PLAIN[self.unit],
+            "shown": self.unit,
+            "better": "more" if self.more_is_better else "less",
             "ours": self.ours,
             "theirs": self.theirs,
             "ratios": ratios,
@@ -82,32 +118,7 @@ class Row:
             "aim": self.aim or None,
         }
 
-    def _shown(self, figures: list[float]) -> str:
+    def shown(self, figures: Sequence[float]) -> str:
+        """The median of figures in this row's unit."""
         value = median(figures) * _SCALES[self.unit]
         return f"{value:,.0f} {self.unit}" if value >= 100 else f"{value:.3g} {self.unit}"
-
-
-_HEADINGS: Final = ("", "weightd", "rival", "ratio", "min .. max", "aim", "rival is")
-_RIGHT: Final = frozenset({1, 2, 3, 4})
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The rows as text, grouped by scenario."""
-    lines = [_HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
-    text = [_line(_HEADINGS, widths), "-" * (sum(widths) + 2 * (len(widths) - 1))]
-    scenario = ""
-    for row in rows:
-        if row.scenario != scenario:
-            scenario = row.scenario
-            text += ["", scenario]
-        text.append(_line(row.cells(), widths))
-    return "\n".join(text)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (
-        cell.rjust(width) if column in _RIGHT else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join(padded).rstrip()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import processes
+from tests.bench.commands import absent, run
 from tests.bench.figures import Row
-from tests.bench.ingest import run
 from tests.bench.place import remove, room, write_random
 from tests.bench.scenario import Bench
 from tests.bench.sizes import GIB, MIB
+from tests.bench.turns import order
 from weightd.client import Client
 
 _RIVAL: Final = "cp -r, sync"
@@ -33,9 +33,8 @@ def measure(bench: Bench) -> list[Row]:
 
     The source is in the page cache.  What is adopted is the copy that was just flushed.
     """
-    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
-    if missing:
-        bench.notes.append(f"The uploads were left out: there is no {', '.join(missing)} here.")
+    if missing := absent(*_PROGRAMS):
+        bench.notes.append(f"The uploads were left out: there is no {missing} here.")
         return []
     size = bench.sizes.hands
     scenario = f"A directory of {size / GIB:.3g} GiB on this disk"
@@ -51,8 +50,7 @@ def measure(bench: Bench) -> list[Row]:
         whole = trial.lay_out(size)
         turns = (trial.copy_and_adopt, trial.upload, trial.put)
         for number in range(bench.sizes.rounds):
-            order = [(number + one) % len(turns) for one in range(len(turns))]
-            took = {one: turns[one]() for one in order}
+            took = {one: turns[one]() for one in order(range(len(turns)), number)}
             copied, adopted = took[0]
             upload.add(whole / took[1][0], whole / copied)
             put.add(whole / took[2][0], whole / copied)

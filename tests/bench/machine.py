@@ -7,8 +7,7 @@ import platform
 import shutil
 import sqlite3
 import subprocess
-import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -18,18 +17,28 @@ from weightd.units import format_bytes
 
 _PACKAGES: Final = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "pydantic")
 
+_PROGRAMS: Final = (
+    ("nginx", "-v", slice(2, 3)),
+    ("curl", "--version", slice(2)),
+    ("sha256sum", "--version", slice(4)),
+    ("openssl", "version", slice(2)),
+    ("tar", "--version", slice(4)),
+    ("aria2c", "--version", slice(3)),
+)
+"""Programs, how they say which they are, and which words of that do."""
+
 
 def facts(place: Path) -> dict[str, str]:
     """The machine, the filesystem and every version that matters, one line each."""
     return {
         "machine": f"{_processor()}, {os.cpu_count()} CPUs, {_memory()} of memory",
         "system": f"{platform.system()} {platform.release()}",
-        "filesystem": f"{filesystem(place)}, {format_bytes(free_bytes(place))} free at {place}",
+        "filesystem": f"{filesystem(place)}, {format_bytes(free_bytes(place))} free",
         "load": "load before the run " + " ".join(f"{one:.2f}" for one in os.getloadavg()),
-        "python": f"{platform.python_version()} ({platform.python_build()[1]}, {sys.executable})",
+        "python": f"{platform.python_version()} ({platform.python_build()[1]})",
         "weightd": f"{__version__}, commit {_commit()}",
         "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
-        "others": f"SQLite {sqlite3.sqlite_version}, {_curl()}",
+        "rivals": ", ".join([f"SQLite {sqlite3.sqlite_version}", *_programs(), _hub_client()]),
     }
 
 
@@ -48,12 +57,28 @@ def _commit() -> str:
     return _first_line("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
 
 
-def _curl() -> str:
-    return " ".join(_first_line("curl", "--version").split()[:2])
+def _programs() -> list[str]:
+    """Each rival among programs, in its own words, or that it is not here."""
+    return [
+        " ".join(_first_line(program, option).split()[words])
+        if shutil.which(program)
+        else f"no {program}"
+        for program, option, words in _PROGRAMS
+    ]
+
+
+def _hub_client() -> str:
+    try:
+        return f"huggingface_hub {version('huggingface_hub')}"
+    except PackageNotFoundError:
+        return "no huggingface_hub"
 
 
 def _first_line(*command: str) -> str:
     if shutil.which(command[0]) is None:
         return f"no {command[0]}"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return (done.stdout.splitlines() or ["unknown"])[0]
+    if done.returncode:
+        return "unknown"
+    # nginx says on the one what others say on the other.
+    return ((done.stdout or done.stderr).splitlines() or ["unknown"])[0]

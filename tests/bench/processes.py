@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.bench.client import Connection, Unexpected, request
+from tests.bench.client import Connection, Unexpected, call, request
+from weightd.store import layout
 
-_HOME: Final = Path(__file__).resolve().parents[2]
+HOME: Final = Path(__file__).resolve().parents[2]
+"""Where the packages are that are measured: this clone."""
+
 _START_WITHIN: Final = 120.0
 _END_WITHIN: Final = 60.0
 _POLL: Final = 0.002
+_SETTLE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ class Server:
         """Its resident memory in bytes."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu(self) -> float:
+        """The seconds of processors that it has taken, all its threads together."""
+        # What comes before may hold blanks: a process says what it is called.
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def most_resident(self) -> int:
         """The most that was resident of it since it started, or since that was forgotten."""
@@ -64,17 +74,17 @@ def daemon(
         "--log-level": "warning",
     }
     given = [str(part) for option in options.items() for part in option]
-    module = ["weightd", "serve", *given]
-    with _server(module, socket, "/readyz", environment or {}) as server:
-        yield server
+    command = [sys.executable, "-m", "weightd", "serve", *given]
+    with server(command, socket, "/readyz", environment) as running:
+        yield running
 
 
 @contextmanager
 def peer(kind: str, socket: Path, body: Path) -> Iterator[Server]:
     """A peer of the same stack (see `tests.bench.peer`) that answers the bytes of ``body``."""
-    command = ["tests.bench.peer", kind, str(socket), str(body)]
-    with _server(command, socket, "/v1/models/ready") as server:
-        yield server
+    command = [sys.executable, "-m", "tests.bench.peer", kind, str(socket), str(body)]
+    with server(command, socket, "/v1/models/ready") as running:
+        yield running
 
 
 @contextmanager
@@ -85,21 +95,29 @@ def sender(socket: Path, key: str, size: int) -> Iterator[subprocess.Popen[bytes
 
 
 @contextmanager
-def _server(
-    module: list[str], socket: Path, probe: str, environment: Mapping[str, str] | None = None
+def server(
+    command: list[str], socket: Path, probe: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
+    """A command that listens on ``socket``, once it answers a GET of ``probe`` by a 2xx."""
     begun = time.perf_counter()
     listening = None
-    with child(*module, environment=environment) as process:
+    with _process(command, environment) as process:
         while not (ready := _answers(socket, probe)):
             passed = time.perf_counter() - begun
             if listening is None and ready is not None:
                 listening = passed
             if process.poll() is not None or passed > _START_WITHIN:
-                raise Unexpected(f"{' '.join(module[:2])} did not start")
+                raise Unexpected(f"{' '.join(command[:4])} did not start")
             time.sleep(_POLL)
         passed = time.perf_counter() - begun
         yield Server(process, socket, passed if listening is None else listening, passed)
+
+
+def be_rid_of(daemon: Server, root: Path, key: str) -> None:
+    """Delete a model, and wait until nothing of it is on disk."""
+    call(daemon.socket, "DELETE", f"/v1/models/{key}")
+    while os.listdir(root / layout.DOOMED):
+        time.sleep(_SETTLE)
 
 
 def _answers(socket: Path, probe: str) -> bool | None:
@@ -114,19 +132,35 @@ def _answers(socket: Path, probe: str) -> bool | None:
     return True
 
 
+def clean_environment() -> dict[str, str]:
+    """This process's, less what is said to weightd, or keeps modules from being found compiled."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("WEIGHTD_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+
+
 @contextmanager
 def child(
     *module: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a module with its arguments until the end of the block.
+    """Run a module with its arguments until the end of the block."""
+    with _process([sys.executable, "-m", *module], environment) as process:
+        yield process
 
-    In a session of its own: Ctrl-C is for the benchmark, which then ends it.
-    """
-    ours = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
-    command = [sys.executable, "-m", *module]
-    ours |= environment or {}
+
+@contextmanager
+def _process(
+    command: list[str], environment: Mapping[str, str] | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """In a session of its own: Ctrl-C is for the benchmark, which then ends it."""
     with subprocess.Popen(
-        command, cwd=_HOME, env=ours, stdout=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=HOME,
+        env=clean_environment() | dict(environment or {}),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         try:
             yield process

@@ -11,7 +11,7 @@ GIB: Final = 1 << 30
 _SPARE: Final = 2 * GIB
 """Bytes of the disk that a run leaves to others."""
 
-_FILES: Final = ("put", "hands", "stream", "unlink", "fetch", "shard", "far")
+_FILES: Final = ("put", "member", "content", "hands", "stream", "unlink", "fetch", "shard", "far")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,15 @@ class Sizes:
     clients: int
     models: int
     files: int
+    starts: int
+    members: int
+    scale: int
+    held: int
+    connections: int
+    puts: int
     put: int
+    member: int
+    content: int
     hands: int
     stream: int
     unlink: int
@@ -39,7 +47,9 @@ class Sizes:
         """The most bytes on disk at one time, in whichever scenario needs most."""
         # On two servers, and brought here, which takes twice its size for a moment.
         fetched = 2 * (self.fetch + self.shards * self.shard + self.far) + 2 * self.fetch
-        return max(self.stream + self.unlink, 3 * self.put, 3 * self.hands, fetched)
+        tar = 3 * self.members * self.member
+        most = max(self.stream + self.unlink, 3 * self.put, tar, self.content, 3 * self.hands)
+        return max(most, fetched)
 
     def within(self, free: int) -> Sizes:
         """The same, with large files shrunk alike until they fit ``free`` bytes of disk."""
@@ -61,7 +71,15 @@ FULL: Final = Sizes(
     clients=16,
     models=10_000,
     files=2,
+    starts=40,
+    members=40,
+    scale=10_000,
+    held=5000,
+    connections=300,
+    puts=10_000,
     put=GIB,
+    member=50_000_000,
+    content=GIB,
     hands=2 * GIB,
     stream=2 * GIB,
     unlink=8 * GIB,
@@ -72,19 +90,27 @@ FULL: Final = Sizes(
     warm=6 * GIB,
 )
 QUICK: Final = Sizes(
-    rounds=3,
-    requests=800,
-    pins=150,
+    rounds=2,
+    requests=300,
+    pins=100,
     clients=16,
-    models=1000,
+    models=300,
     files=2,
-    put=128 * MIB,
-    hands=256 * MIB,
-    stream=256 * MIB,
-    unlink=512 * MIB,
-    fetch=256 * MIB,
-    shards=8,
-    shard=16 * MIB,
-    far=32 * MIB,
+    starts=6,
+    members=4,
+    scale=300,
+    held=300,
+    connections=100,
+    puts=250,
+    put=32 * MIB,
+    member=8 * MIB,
+    content=64 * MIB,
+    hands=64 * MIB,
+    stream=128 * MIB,
+    unlink=128 * MIB,
+    fetch=64 * MIB,
+    shards=2,
+    shard=8 * MIB,
+    far=4 * MIB,
     warm=GIB,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,10 +36,8 @@ def measure(bench: Bench) -> list[Row]:
     with ExitStack() as stack:
         place = stack.enter_context(room(bench.place, "startup"))
         empty, full = place / "empty", place / "full"
-        for root in (empty, full):
-            # The databases have to be there: without them pins would count as lost.
-            with processes.daemon(root, bench.sockets / "first.sock", GIB):
-                pass
+        make_root(empty, bench.sockets / "first.sock")
+        shutil.copytree(empty, full)
         bench.say(f"start-up: making {models}")
         for number in range(bench.sizes.models):
             lay_out(full, number, bench.sizes.files)
@@ -79,9 +78,20 @@ def _look(root: Path) -> float:
     return time.perf_counter() - begun
 
 
+def make_root(path: Path, socket: Path) -> None:
+    """A root without a model but with its databases, without which pins would count as lost."""
+    with processes.daemon(path, socket, GIB):
+        pass
+
+
+def key_of(number: int) -> str:
+    """The key of the model that is laid out as the ``number``th."""
+    return f"bench/model-{number:05}@main"
+
+
 def lay_out(root: Path, number: int, files: int) -> None:
     """A published model as a put leaves it, without the flushes that would make this slow."""
-    key = Key.parse(f"bench/model-{number:05}@main")
+    key = Key.parse(key_of(number))
     contents = {f"part-{one:05}.bin": f"{number} {one}\n".encode() for one in range(files)}
     entries = tuple(
         FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
