@@ -50,7 +50,7 @@ def run(tmp_path: Path, only: str, sizes: dict[str, str]) -> list[dict[str, Any]
 
 
 @pytest.mark.needs(
-    "curl", "aria2c", "nginx", "weed", "openssl", "boto3", "obstore", "huggingface_hub"
+    "curl", "aria2c", "nginx", "weed", "openssl", "s5cmd", "boto3", "obstore", "huggingface_hub"
 )
 def test_fetches_are_held_against_what_else_downloads(tmp_path: Path) -> None:
     rows = run(tmp_path, "fetch", _FETCH)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sqlite3
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.place import filesystem, free_bytes
+from tests.parts import program
 from weightd import __version__
 from weightd.units import format_bytes
 
@@ -24,6 +24,7 @@ _PROGRAMS: Final = (
     ("openssl", "version", slice(2)),
     ("tar", "--version", slice(4)),
     ("aria2c", "--version", slice(3)),
+    ("s5cmd", "version", slice(1)),
 )
 """Programs, how they say which they are, and which words of that do."""
 
@@ -60,10 +61,8 @@ def _commit() -> str:
 def _programs() -> list[str]:
     """Each rival among programs, in its own words, or that it is not here."""
     return [
-        " ".join(_first_line(program, option).split()[words])
-        if shutil.which(program)
-        else f"no {program}"
-        for program, option, words in _PROGRAMS
+        " ".join(_first_line(name, option).split()[words]) if program(name) else f"no {name}"
+        for name, option, words in _PROGRAMS
     ]
 
 
@@ -75,9 +74,10 @@ def _hub_client() -> str:
 
 
 def _first_line(*command: str) -> str:
-    if shutil.which(command[0]) is None:
+    found = program(command[0])
+    if found is None:
         return f"no {command[0]}"
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([found, *command[1:]], capture_output=True, text=True, check=False)
     if done.returncode:
         return "unknown"
     # nginx says on the one what others say on the other.
