@@ -55,6 +55,12 @@ def _faults_of_sums(ledger: Ledger) -> Iterable[str]:
 
 def _faults_of_standings(ledger: Ledger) -> Iterable[str]:
     shelf = ledger._shelf
+    keys = sorted(ledger.keys(), key=str)
+    half = len(keys) // 2
+    yield from _differ("keys in order", ledger.keys_after(None, len(keys) + 1), keys)
+    if keys:
+        behind = ledger.keys_after(keys[half], len(keys))
+        yield from _differ("keys behind one of them", behind, keys[half + 1 :])
     order = list(shelf._policy.order())
     ordered = set(order)
     yield from _differ("ids in the order of eviction", len(order), len(ordered))

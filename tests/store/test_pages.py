@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.support import Ledger
+from tests.store.support import Bytes, Ledger
 from weightd.model import Key
 from weightd.store import Store, pace, pages
 from weightd.store.pace import ScatteredWriteBack, WriteBack
@@ -148,5 +148,20 @@ def test_a_part_leaves_what_somebody_waits_for(store: Store, size: int, awaited:
         descriptor = os.open("w", os.O_RDONLY, dir_fd=ingest.content)
         try:
             assert in_memory(descriptor, 0, size) == (size if awaited else 0)
+        finally:
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("size", [100, WINDOW + 1, SIZE])
+def test_a_file_that_is_poured_leaves_nothing(store: Store, size: int) -> None:
+    ledger = Ledger()
+    with store.begin(Key("m")) as ingest:
+        ingest.receive_file(
+            "w", Bytes(CONTENT[:size]), claim=ledger.claim, length=size, sha256=None
+        )
+        descriptor = os.open("w", os.O_RDONLY, dir_fd=ingest.content)
+        try:
+            assert in_memory(descriptor, 0, size) == 0
+            assert os.pread(descriptor, size, 0) == CONTENT[:size]
         finally:
             os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,11 +45,7 @@ class Lookups:
     def page(self, after: Key | None, limit: int) -> tuple[list[Record], Key | None]:
         """Up to ``limit`` resident models whose keys follow ``after``, and where to go on."""
         ledger = self._context.ledger
-        # Keys sort as they are written, and ten thousand are written once, not at each comparison.
-        written = ((str(key), key) for key in ledger.keys())  # noqa: SIM118 - no dict
-        start = "" if after is None else str(after)
-        found = heapq.nsmallest(limit + 1, (one for one in written if one[0] > start))
-        page = [key for _, key in found]
+        page = ledger.keys_after(after, limit + 1)
         current = (ledger.current(key) for key in page[:limit])
         records = [self._context.record(one) for one in current if one is not None]
         return records, page[limit - 1] if len(page) > limit else None

@@ -46,6 +46,10 @@ class Holdings:
         """Every key that a lookup would answer, in no order."""
         return iter(self._shelf.current)
 
+    def keys_after(self, key: Key | None, count: int) -> list[Key]:
+        """The first ``count`` of them behind ``key`` as they are written; None is before all."""
+        return self._shelf.current.after(key, count)
+
     def generations(self) -> Iterator[Generation]:
         """Every resident and retired generation, in no order."""
         return iter(self._shelf.generations.values())

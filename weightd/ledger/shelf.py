@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from weightd.ledger.blobs import BlobTable
 from weightd.ledger.contents import Contents
+from weightd.ledger.currents import Currents
 from weightd.ledger.entries import Doomed, Remains, Succession
 from weightd.ledger.generations import Generation, IllegalMove, Standing
 from weightd.ledger.policy import Policy
@@ -28,7 +29,7 @@ class Shelf:
         self._freed = 0
         self.leaving: dict[Key, list[Doomed]] = {}
         self.generations: dict[GenerationId, Generation] = {}
-        self.current: dict[Key, Generation] = {}
+        self.current = Currents()
         self._retired: dict[GenerationId, Generation] = {}
         self._policy = policy
 
@@ -86,8 +87,9 @@ class Shelf:
         """Put up a generation found on disk; the idlest first."""
         self.must_be_new(generation.id)
         if not retired:
-            if self.current.setdefault(generation.id.key, generation) is not generation:
+            if generation.id.key in self.current:
                 raise IllegalMove(f"{generation.id.key} has a current generation already")
+            self.current[generation.id.key] = generation
             self._policy.used(generation.id)
         self._stand(generation)
         if retired:
