@@ -83,6 +83,23 @@ def test_get_loads_next_to_nothing(daemon: Daemon) -> None:
     assert not loaded & MORE_THAN_A_LOOKUP
 
 
+def test_run_makes_no_error_before_there_is_one(daemon: Daemon) -> None:
+    put(daemon.client, "light/two")
+    # It says in place of the exec what there is by then.
+    program = (
+        "import os\n"
+        "def told(*_):\n"
+        "    print('\\n'.join(sys.modules), file=sys.stderr, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.execve = told\n"
+        "from weightd.cli.main import main; main(sys.argv[1:])"
+    )
+    given = ("run", "light/two", "--socket", daemon.socket, "--", "true", "{path}")
+    loaded = loaded_by(program, *given)
+    assert "weightd.client.holding" in loaded
+    assert not loaded & {"dataclasses", "inspect", "weightd.errors.base", "weightd.model"}
+
+
 @pytest.mark.parametrize(
     ("given", "asked"),
     [
