@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from weightd.errors import InvalidKey, InvalidRequest
+from weightd.keys import key_fault
 
-KEY_BYTES_MAX: Final = 200
-KEY_SEGMENTS_MAX: Final = 6
 FILE_PATH_BYTES_MAX: Final = 1024
 FILE_SEGMENT_BYTES_MAX: Final = 255
 FILE_DEPTH_MAX: Final = 32
@@ -26,7 +25,6 @@ OWN_HOLDERS: Final = "weightd:"
 """How the holders begin in whose name weightd itself pins."""
 
 # ``\Z`` and fullmatch, never ``$``: a trailing newline is not part of a name.
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _HOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -48,21 +46,10 @@ class Key:
 
         Raises InvalidKey naming the offending part.
         """
-        if not text:
-            raise InvalidKey(key=text, reason="it is empty")
-        if len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES_MAX:
-            raise InvalidKey(key=text, reason=f"it is longer than {KEY_BYTES_MAX} bytes")
+        fault = key_fault(text)
+        if fault is not None:
+            raise InvalidKey(key=text, reason=fault)
         name, at, revision = text.partition("@")
-        segments = name.split("/")
-        if len(segments) > KEY_SEGMENTS_MAX:
-            raise InvalidKey(
-                key=text, reason=f"it has {len(segments)} segments, more than {KEY_SEGMENTS_MAX}"
-            )
-        for segment in segments:
-            if not _SEGMENT.fullmatch(segment):
-                raise InvalidKey(key=text, reason=_segment_reason("segment", segment))
-        if at and not _SEGMENT.fullmatch(revision):
-            raise InvalidKey(key=text, reason=_segment_reason("revision", revision))
         return cls(name, revision if at else None)
 
     @property
@@ -75,12 +62,6 @@ class Key:
 
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
-
-
-def _segment_reason(what: str, text: str) -> str:
-    if not text:
-        return f"a {what} is empty"
-    return f"{what} {text!r} is not a letter or digit followed by letters, digits, '.', '_' or '-'"
 
 
 class GenerationId(NamedTuple):

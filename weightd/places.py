@@ -6,8 +6,10 @@ not wait for pathlib.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
 
 SOCKET_VARIABLE: Final = "WEIGHTD_SOCKET"
 ROOT_VARIABLE: Final = "WEIGHTD_ROOT"

@@ -78,9 +78,7 @@ def test_what_is_not_here_is_fetched(twin: Twin) -> None:
         ),
     ],
 )
-def test_it_exits_as_weightd_does(
-    twin: Twin, given: tuple[str, ...], code: Exit, said: str
-) -> None:
+def test_it_exits_as_weightd_does(twin: Twin, given: tuple[str, ...], code: int, said: str) -> None:
     ran = twin(*given)
     assert (ran.returncode, ran.stdout) == (code, "")
     assert said in ran.stderr

@@ -28,7 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def flags_of_all() -> dict[str, list[str]]:
     """Every command and its flags, as its parser has them."""
-    from weightd.cli.main import COMMANDS, Parser
+    from weightd.cli.main import COMMANDS
+    from weightd.cli.parsing import Parser
 
     found = {}
     for name in COMMANDS:

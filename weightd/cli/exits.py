@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import IntEnum
-from typing import Final
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
 
 
-class Exit(IntEnum):
-    """A miss, too-large and blocked are three different answers here as everywhere."""
+class Exit:
+    """A miss, too-large and blocked are three different answers here as everywhere.
 
-    OK = 0
-    ERROR = 1
-    USAGE = 2
-    NOT_RESIDENT = 3
-    TOO_LARGE = 4
-    BLOCKED = 5
-    UNREACHABLE = 6
-    INTERRUPTED = 130
+    No enumeration: to import what makes one takes as long as a lookup.
+    """
+
+    OK: Final = 0
+    ERROR: Final = 1
+    USAGE: Final = 2
+    NOT_RESIDENT: Final = 3
+    TOO_LARGE: Final = 4
+    BLOCKED: Final = 5
+    UNREACHABLE: Final = 6
+    INTERRUPTED: Final = 130
 
 
-_BY_CODE: Final[Mapping[str, Exit]] = {
+_BY_CODE: Final[Mapping[str, int]] = {
     "invalid-key": Exit.USAGE,
     "invalid-request": Exit.USAGE,
     "not-resident": Exit.NOT_RESIDENT,
@@ -32,6 +36,6 @@ _BY_CODE: Final[Mapping[str, Exit]] = {
 }
 
 
-def exit_of(code: str) -> Exit:
+def exit_of(code: str) -> int:
     """The exit code for an error's code."""
     return _BY_CODE.get(code, Exit.ERROR)

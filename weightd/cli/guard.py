@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-
 from weightd.cli.exits import Exit, exit_of
 from weightd.cli.output import Unwritable, nobody_reads, note, printable
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Final
+
     from weightd.errors import WeightdError
 
 
-_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "?wait=SECONDS": "--wait DURATION",
-        "POST /v1/pins/accept-loss": "weightd pins --accept-loss",
-        "If-None-Match": "--create-only",
-    }
-)
+_FLAGS: Final[Mapping[str, str]] = {
+    "?wait=SECONDS": "--wait DURATION",
+    "POST /v1/pins/accept-loss": "weightd pins --accept-loss",
+    "If-None-Match": "--create-only",
+}
 """What the daemon advises in the words of HTTP, as a command line has it."""
 
 
-def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+def guarded(run: Callable[[], int]) -> int:
     """The exit code of a command; its errors go to stderr, in a line each."""
     printable()
     try:
-        return run(arguments)
+        return run()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:

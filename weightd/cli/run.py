@@ -156,13 +156,14 @@ def _become(command: Command, holds: dict[str, Hold]) -> NoReturn:
 
 
 def _key(text: str) -> str:
-    from weightd.errors import InvalidKey
-    from weightd.model import Key
+    from weightd.keys import key_fault
 
-    try:
-        return str(Key.parse(text))
-    except InvalidKey as error:
-        raise argparse.ArgumentTypeError(error.detail) from None
+    fault = key_fault(text)
+    if fault is not None:
+        from weightd.errors import InvalidKey
+
+        raise argparse.ArgumentTypeError(InvalidKey(text, fault).detail)
+    return text
 
 
 def _aliased(text: str) -> Part:

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _refuse(problems: tuple[str, ...], code: Exit) -> Exit:
+def _refuse(problems: tuple[str, ...], code: int) -> int:
     for problem in problems:
         print(f"weightd: {problem}", file=sys.stderr)
     return code

@@ -47,7 +47,7 @@ class Result(NamedTuple):
     found: str
     read: int
     seconds: float
-    exit: Exit = Exit.OK
+    exit: int = Exit.OK
     told: Any = None
     problem: str | None = None
 
@@ -97,7 +97,7 @@ def _verified(client: Caller, key: str, arguments: argparse.Namespace) -> Result
     return Result(key, told["outcome"], told["verification"]["bytes_done"], spent, code, told)
 
 
-def _exit(results: list[Result]) -> Exit:
+def _exit(results: list[Result]) -> int:
     """That of damage before all others, then the first that is not well."""
     if any(one.found == "damaged" for one in results):
         return Exit.ERROR

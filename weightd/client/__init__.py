@@ -6,9 +6,10 @@ path pays for one socket.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from weightd.client.asynchronous import AsyncClient
     from weightd.client.client import Client
 
@@ -16,10 +17,12 @@ __all__ = ["AsyncClient", "Client"]
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name == "Client":
-        return import_module("weightd.client.client").Client
+        from weightd.client.client import Client
+
+        return Client
     if name == "AsyncClient":
-        return import_module("weightd.client.asynchronous").AsyncClient
+        from weightd.client.asynchronous import AsyncClient
+
+        return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

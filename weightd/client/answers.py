@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from weightd.client import doors
 from weightd.client.effects import Answer, Stale
 from weightd.client.http1 import AnswerReader, BrokenAnswer, Data, End, Head, NeedData
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
 """More than the daemon answers of anything but a file's content, which is read from the disk."""

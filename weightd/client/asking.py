@@ -10,13 +10,15 @@ restarted; one that was never there is not, unless that is asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
 
 from weightd.client import doors
 from weightd.client.effects import Answer, Begin, Close, Flow, Pause, Request, Settle, Stale
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Final
+
     from weightd.errors import WeightdError
 
 PATIENCE: Final = 10.0
@@ -66,7 +68,7 @@ class Asking:
     def parting(self, request: Request) -> Flow[None]:
         """Have something done on the way out, which is not to take long whatever the patience."""
         briefly = Asking(min(self.patience, PARTING_SECONDS), self.met)
-        yield from briefly.nothing(request._replace(patience=PARTING_SECONDS))
+        yield from briefly.nothing(request.within(PARTING_SECONDS))
 
     def asked(
         self, request: Request, attempt: Callable[[Request], Flow[Answer]], allowed: int = 0

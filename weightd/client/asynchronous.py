@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from weightd.client import calls, flows
+from weightd.client import calls, flows, lookup
 from weightd.client.asking import LEASE_SECONDS, PATIENCE, Asking
 from weightd.client.awaiting import Driver, Transport
 from weightd.client.doors import places_of
@@ -85,7 +85,7 @@ class AsyncClient:
 
     async def path(self, key: Key | str) -> str:
         """As `Client.path`."""
-        return await self.run(flows.path(self.asking, self.mount, str(key)))
+        return await self.run(lookup.path(self.asking, self.mount, str(key)))
 
     async def peek(self, key: Key | str) -> bool:
         """As `Client.peek`."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+# What `socket` makes of this module (enumerations, selectors) takes longer than a lookup.
+import _socket
 import os
 import select
-import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Generator
-from typing import Any, Final, TypeVar, cast
 
 from weightd.client import doors
 from weightd.client.answers import Incoming, Pending
@@ -30,7 +28,13 @@ from weightd.client.effects import (
 )
 from weightd.client.http1 import BrokenAnswer, rendered
 
-T = TypeVar("T")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Generator
+    from typing import Any, Final, TypeVar
+
+    T = TypeVar("T")
 
 READ_BYTES: Final = 256 * 1024
 IDLE_CONNECTIONS: Final = 4
@@ -50,7 +54,7 @@ class Silent(Exception):
 class Connection(Pending):
     """One connection, whose thread waits for what comes."""
 
-    def __init__(self, peer: socket.socket, place: str) -> None:
+    def __init__(self, peer: _socket.socket, place: str) -> None:
         super().__init__(place)
         self._peer = peer
 
@@ -143,9 +147,9 @@ class Transport:
         """A connection to the first place where somebody listens.  Raises Unreachable."""
         failed = []
         for place in self._places:
-            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
             # Not by settimeout, with which a full queue is an error at once.
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENT)
+            peer.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _PATIENT)
             try:
                 peer.connect(place)
             except OSError as error:
@@ -169,14 +173,14 @@ class Driver:
     """Runs flows over a transport.  ``stop`` ends the rests of those that run beside others."""
 
     def __init__(self, transport: Transport, stop: threading.Event | None = None) -> None:
-        self._stop = stop or threading.Event()
+        self._stop = stop
         self._doers: dict[type, Callable[[Any], Any]] = {
             Begin: transport.begin,
             Settle: _settle,
             NextLine: _next_line,
             Close: transport.end,
             Pause: lambda effect: time.sleep(effect.seconds),
-            Rest: lambda effect: self._stop.wait(effect.seconds),
+            Rest: self._rest,
             Do: lambda effect: effect.act(),
         }
 
@@ -189,7 +193,8 @@ class Driver:
                 if tell is not None:
                     tell(told)
         except StopIteration as ended:
-            return cast(T, ended.value)
+            outcome: T = ended.value
+            return outcome
         finally:
             steps.close()
 
@@ -201,7 +206,8 @@ class Driver:
             try:
                 effect: Effect = flow.send(reply) if failure is None else flow.throw(failure)
             except StopIteration as ended:
-                return cast(T, ended.value)
+                outcome: T = ended.value
+                return outcome
             except Stopped:
                 raise GeneratorExit from None
             reply, failure = None, None
@@ -214,6 +220,10 @@ class Driver:
                 failure = Stopped()
             except BaseException as raised:  # noqa: BLE001 - it is the flow's to handle
                 failure = raised
+
+    def _rest(self, effect: Rest) -> bool:
+        assert self._stop is not None, "only what runs beside others rests"
+        return self._stop.wait(effect.seconds)
 
 
 def _settle(effect: Settle) -> Answer | None:

@@ -26,16 +26,10 @@ COMMIT_PATIENCE: Final = 7200.0
 TAR: Final = "application/x-tar"
 
 _JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
-_TEXT: Final[Mapping[str, str]] = {"Accept": "text/plain"}
 
 
 def get(key: str) -> Request:
     return Request("GET", _model(key))
-
-
-def path_of(key: str) -> Request:
-    """A lookup that answers the path and nothing else."""
-    return Request("GET", _model(key), _TEXT)
 
 
 def peek(key: str) -> Request:

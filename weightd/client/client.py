@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from weightd.client import calls, flows
+from weightd.client import calls, flows, lookup
 from weightd.client.asking import LEASE_SECONDS, PATIENCE, Asking
 from weightd.client.blocking import Driver, Transport
 from weightd.client.doors import places_of
@@ -95,7 +95,7 @@ class Client:
 
     def path(self, key: Key | str) -> str:
         """Where a model is, and nothing else about it.  Raises NotResident."""
-        return self.run(flows.path(self.asking, self.mount, str(key)))
+        return self.run(lookup.path(self.asking, self.mount, str(key)))
 
     def peek(self, key: Key | str) -> bool:
         """Whether a model is here; neither counts nor touches."""

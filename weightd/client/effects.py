@@ -2,23 +2,25 @@
 
 The logic is written once, as generators that yield these and are sent what came
 of each (`Flow`).  The two clients differ only in how they do them: one blocks,
-the other awaits.  Named tuples, since a command that asks for one path has no
-time to make data classes.
+the other awaits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from weightd.client.shapes import Shape
 
-T = TypeVar("T")
+# As everywhere that a lookup comes by: importing `typing` takes longer than that.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+    from typing import Any, Final, TypeAlias, TypeVar
+
+    T = TypeVar("T")
 
 Flow: TypeAlias = "Generator[Effect, Any, T]"
 """Logic that ends with a T; what it is sent back depends on the effect it yields."""
 
-
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Stale(Exception):
@@ -33,7 +35,7 @@ class Stopped(BaseException):
     """
 
 
-class Body(NamedTuple):
+class Body(Shape):
     """Bytes to send: ``pieces`` gives them from the start each time, ``length`` says how many.
 
     Reading them may block and may raise `Unsendable`.
@@ -43,7 +45,7 @@ class Body(NamedTuple):
     length: int
 
 
-class Request(NamedTuple):
+class Request(Shape):
     """One call.  ``patience`` is how long, in seconds, the daemon may take to begin its answer."""
 
     method: str
@@ -53,14 +55,20 @@ class Request(NamedTuple):
     body: Body | None = None
     patience: float = 60.0
 
+    def within(self, seconds: float) -> Request:
+        """The same with another patience."""
+        return Request(
+            self.method, self.target, self.headers, self.content, self.body, patience=seconds
+        )
 
-class Answer(NamedTuple):
+
+class Answer(Shape):
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class Begin(NamedTuple):
+class Begin(Shape):
     """Send a request, and answer what to ask about it: a connection until it is closed.
 
     Where it need not be ``fresh`` the connection may be one that was used before,
@@ -72,7 +80,7 @@ class Begin(NamedTuple):
     fresh: bool = True
 
 
-class Settle(NamedTuple):
+class Settle(Shape):
     """Answer the whole `Answer` to what was begun, or None when it took ``seconds`` and more.
 
     Raises Unreachable, and `Stale` as `Begin` does.
@@ -82,7 +90,7 @@ class Settle(NamedTuple):
     seconds: float
 
 
-class NextLine(NamedTuple):
+class NextLine(Shape):
     """Answer the next line of the answer to what was begun, None at its end.
 
     Waits ``seconds`` for one.  An answer that is a refusal is answered whole, as
@@ -93,31 +101,31 @@ class NextLine(NamedTuple):
     seconds: float
 
 
-class Close(NamedTuple):
+class Close(Shape):
     """Be done with what was begun: its connection is closed, or kept for another request."""
 
     pending: Any
 
 
-class Pause(NamedTuple):
+class Pause(Shape):
     """Wait so many seconds."""
 
     seconds: float
 
 
-class Rest(NamedTuple):
+class Rest(Shape):
     """Wait so many seconds, or until it is to end: answer whether it is."""
 
     seconds: float
 
 
-class Do(NamedTuple):
+class Do(Shape):
     """Call what touches the disk, and answer what it answers."""
 
     act: Callable[[], object]
 
 
-class Tell(NamedTuple):
+class Tell(Shape):
     """Pass something on to whoever follows, as soon as it is known."""
 
     what: object

@@ -15,9 +15,7 @@ from weightd import errors
 from weightd.client import calls, doors, flows
 from weightd.client.asking import Asking, parsed
 from weightd.client.effects import Answer, Begin, Close, Flow, Pause, Request, Settle
-from weightd.client.faults import Refused, Unreachable
 from weightd.client.mount import Mount
-from weightd.client.problems import error_from
 from weightd.client.records import Job, Model, read
 from weightd.client.times import epoch_or_none
 
@@ -114,7 +112,7 @@ def _followed(asking: Asking, id: str) -> Flow[Any]:
     """Tell how far a job is until it ends, and answer it; None when the daemon went away."""
     try:
         last = yield from flows.lines(asking, calls.job_events(id), _job_told)
-    except (Unreachable, errors.UnknownFetch):
+    except (ConnectionError, errors.UnknownFetch):
         return None
     return last["job"] if last is not None and last.get("outcome") != "draining" else None
 
@@ -136,6 +134,9 @@ def _outcome(asking: Asking, wanted: calls.Wanted, job: Any) -> Flow[Any]:
 
 
 def _failure(job: Any) -> errors.WeightdError:
+    from weightd.client.faults import Refused
+    from weightd.client.problems import error_from
+
     problem = job["problem"]
     if problem is None:
         return Refused("fetch", f"The fetch of {job['key']} ended as {job['state']}")

@@ -30,16 +30,6 @@ def get(asking: Asking, mount: Mount, key: str) -> Flow[Any]:
     return (yield from placed(mount, told))
 
 
-def path(asking: Asking, mount: Mount, key: str) -> Flow[str]:
-    """Where the model is.  Raises NotResident."""
-    if mount.root is None:
-        answer = yield from asking.answer(calls.path_of(key))
-        return answer.body.decode("utf-8", "surrogateescape")
-    told = yield from asking.document(calls.get(key))
-    model = yield from placed(mount, told)
-    return cast(str, model.path)
-
-
 def peek(asking: Asking, key: str) -> Flow[bool]:
     """Whether the model is here; counts nothing."""
     answer = yield from asking.answer(calls.peek(key), allowed=404)

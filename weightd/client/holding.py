@@ -20,12 +20,6 @@ from weightd import errors
 from weightd.client import calls, flows
 from weightd.client.asking import LEASE_SECONDS, Asking
 from weightd.client.effects import Do, Flow, Pause, Rest
-from weightd.client.faults import (
-    HoldRefused,
-    HoldUnseen,
-    LeaseLost,
-    NotTheSameDirectory,
-)
 from weightd.client.fetching import fetched_document
 from weightd.client.holders import own_holder
 from weightd.client.mount import Mount, mismatch
@@ -127,6 +121,8 @@ def leased(
     try:
         pinned: Pinned = yield from flows.pin(asking, mount, name, key, ttl, None)
     except errors.WeightdError as error:
+        from weightd.client.faults import NotTheSameDirectory
+
         if isinstance(error, NotTheSameDirectory):
             yield from let_go(asking, name, key)
         raise
@@ -158,6 +154,8 @@ def renewed(asking: Asking, lease: Lease) -> Flow[None]:
         try:
             yield from asking.nothing(renewal)
         except errors.WeightdError as error:
+            from weightd.client.faults import LeaseLost
+
             left = lapses - time.monotonic()
             if not error.retryable or (left <= 0 and not lease.held):
                 raise LeaseLost(lease.holder, lease.key, error) from error
@@ -193,6 +191,8 @@ def _locked(model: Model) -> Flow[int]:
         until = time.monotonic() + LOCK_SECONDS
         while not (yield Do(lambda: _lock(opened[0]))):
             if time.monotonic() > until:
+                from weightd.client.faults import HoldRefused
+
                 raise HoldRefused(model.path, LOCK_SECONDS)
             yield Pause(_LOOK_AGAIN)
     except BaseException:
@@ -238,6 +238,8 @@ def _must_be_seen(asking: Asking, lease: Lease, model: Model) -> Flow[None]:
     until, pause = time.monotonic() + SEEN_SECONDS, _LOOK_AGAIN
     while not (yield from _is_seen(asking, lease, model)):
         if time.monotonic() > until:
+            from weightd.client.faults import HoldUnseen
+
             raise HoldUnseen(model.path, SEEN_SECONDS)
         yield Pause(pause)
         pause = min(2 * pause, _LOOK_AGAIN_MAX)

@@ -8,10 +8,14 @@ with the parser of e-mail below it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeAlias
+from weightd.client.shapes import Shape
 
-from weightd.client.effects import Request
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final, TypeAlias
+
+    from weightd.client.effects import Request
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 _LINE_BYTES_MAX: Final = 1024
@@ -24,20 +28,20 @@ class BrokenAnswer(Exception):
     """What came is no whole answer: the connection broke, or the peer is no daemon of ours."""
 
 
-class Head(NamedTuple):
+class Head(Shape):
     """The start of an answer; the names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
 
-class Data(NamedTuple):
+class Data(Shape):
     """A piece of the answer's body."""
 
     bytes: bytes
 
 
-class End(NamedTuple):
+class End(Shape):
     """The answer is whole; ``reusable`` says whether the connection takes another request."""
 
     reusable: bool

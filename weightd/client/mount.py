@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from weightd.client.effects import Do, Flow
 from weightd.places import ROOT_VARIABLE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from weightd.client.faults import NotTheSameDirectory
     from weightd.client.records import Model

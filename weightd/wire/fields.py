@@ -9,10 +9,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from weightd.keys import KEY_BYTES_MAX, KEY_SEGMENTS_MAX
 from weightd.model import (
     FILE_PATH_BYTES_MAX,
-    KEY_BYTES_MAX,
-    KEY_SEGMENTS_MAX,
     OWN_HOLDERS,
     file_path_fault,
     parse_callers_holder,
