@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 from weightd.cache.context import Context, Model
-from weightd.model import GenerationId, Key, Manifest
+from weightd.model import GenerationId, Key
 from weightd.store import Found, PinDatabase, PinsLost, Recency, ScanReport
 from weightd.store import Loss as PinLoss
 
@@ -34,35 +35,27 @@ def enter(
     one that is remembered only from before it was evicted and came again.
     """
     newly: list[GenerationId] = []
-    standings = list(_standings(report.models))
-
-    def order(standing: Standing) -> tuple[float, int]:
+    found: list[tuple[float, int, GenerationId, Standing, int]] = []
+    for standing in _standings(report.models):
         manifest = standing.found.manifest
-        known = _remembered(manifest, recency)
-        return (known.last_used or manifest.published_at, known.sequence or manifest.sequence)
-
-    for standing in sorted(standings, key=order):
-        manifest = standing.found.manifest
-        known = _remembered(manifest, recency)
+        id = manifest.id
+        known = recency.get(id, UNREMEMBERED)
+        if known.last_used < manifest.published_at:
+            known = UNREMEMBERED
+        last_used = known.last_used or manifest.published_at
+        found.append((last_used, known.sequence or manifest.sequence, id, standing, known.hits))
+    found.sort(key=itemgetter(0, 1))
+    for last_used, _, id, standing, hits in found:
         context.ledger.load(
-            manifest.id,
-            standing.found.blobs,
-            retired=standing.retired,
-            last_used=known.last_used or manifest.published_at,
-            hits=known.hits,
+            id, standing.found.blobs, retired=standing.retired, last_used=last_used, hits=hits
         )
-        context.models[manifest.id] = Model(manifest)
+        context.models[id] = Model(standing.found.manifest)
         if standing.retired and not standing.found.superseded:
-            newly.append(manifest.id)
+            newly.append(id)
     for damaged in report.damaged:
         log.warning("models/%s is damaged: %s", damaged.name, damaged.reason)
         context.counters.damaged_models += 1
     return newly
-
-
-def _remembered(manifest: Manifest, recency: Mapping[GenerationId, Recency]) -> Recency:
-    known = recency.get(manifest.id, UNREMEMBERED)
-    return UNREMEMBERED if known.last_used < manifest.published_at else known
 
 
 def latest(report: ScanReport, recency: Mapping[GenerationId, Recency]) -> float:

@@ -8,9 +8,9 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -92,10 +92,8 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
             await life.enter_async_context(_answering(doors, signals.stop))
-            await _start(cache, settings)
-            # What stands for good: no later collection goes through ten thousand models again,
-            # while every request waits.
-            gc.freeze()
+            with _standing_for_good():
+                await _start(cache, settings)
             snapshot = await cache.snapshot()
             _announce(_whereabouts(settings, snapshot, places), settings, announce)
             notify("READY=1")
@@ -104,6 +102,20 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             notify("STOPPING=1")
             await _drain(cache, doors, reload.settings.drain_timeout)
     log.info("stopped")
+
+
+@contextmanager
+def _standing_for_good() -> Iterator[None]:
+    """Collect no garbage while thousands of models are made, nor look through them ever after.
+
+    Each collection would go through all of them, while every request waits.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _start(cache: WeightCache, settings: Settings) -> None:
