@@ -18,15 +18,15 @@ from weightd.units import format_bytes
 _PACKAGES: Final = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "pydantic")
 
 _PROGRAMS: Final = (
-    ("nginx", "-v", slice(2, 3)),
-    ("curl", "--version", slice(2)),
-    ("sha256sum", "--version", slice(4)),
-    ("openssl", "version", slice(2)),
-    ("tar", "--version", slice(4)),
-    ("aria2c", "--version", slice(3)),
-    ("s5cmd", "version", slice(1)),
+    ("nginx", "-v", slice(2, 3), ""),
+    ("curl", "--version", slice(2), ""),
+    ("sha256sum", "--version", slice(4), ""),
+    ("openssl", "version", slice(2), ""),
+    ("tar", "--version", slice(4), ""),
+    ("aria2c", "--version", slice(3), ""),
+    ("s5cmd", "version", slice(1), "s5cmd "),
 )
-"""Programs, how they say which they are, and which words of that do."""
+"""Programs, how they say which they are, which words of that do, and what is missing before them."""
 
 
 def facts(place: Path) -> dict[str, str]:
@@ -61,8 +61,10 @@ def _commit() -> str:
 def _programs() -> list[str]:
     """Each rival among programs, in its own words, or that it is not here."""
     return [
-        " ".join(_first_line(name, option).split()[words]) if program(name) else f"no {name}"
-        for name, option, words in _PROGRAMS
+        f"{named}{' '.join(_first_line(name, option).split()[words])}"
+        if program(name)
+        else f"no {name}"
+        for name, option, words, named in _PROGRAMS
     ]
 
 
