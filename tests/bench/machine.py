@@ -26,7 +26,7 @@ _PROGRAMS: Final = (
     ("aria2c", "--version", slice(3), ""),
     ("s5cmd", "version", slice(1), "s5cmd "),
 )
-"""Programs, how they say which they are, which words of that do, and what is missing before them."""
+"""Programs, how they say which they are, which words of that do, and what goes before them."""
 
 
 def facts(place: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from typing import Final
 from urllib.parse import quote
@@ -26,7 +25,7 @@ from weightd.api.reading import (
     refuse_encoded,
 )
 from weightd.api.routing import ADMIN, LOCAL, PATH_ALONE, REPLICA, Answer, Header, Route
-from weightd.api.words import json_answer, listed_record, record_answer
+from weightd.api.words import in_parts, json_answer, listed_record, record_answer
 from weightd.cache.records import PutTerms
 from weightd.errors import InvalidRequest
 from weightd.model import Key
@@ -35,21 +34,13 @@ from weightd.wire.requests import ContentQuery, ModelsQuery, NoQuery, PutQuery
 
 TAR: Final = "application/x-tar"
 
-AT_ONCE: Final = 250
-"""Models that are put into words before other requests get their turn."""
-
 _BYTES: Final = {"type": "string", "format": "binary"}
 
 
 async def list_models(request: Request) -> Response:
     query = read_query(request, ModelsQuery)
     records, following = desk_of(request).cache.page(key_given(query.after), query.limit)
-    words: list[dict[str, object]] = []
-    for first in range(0, len(records), AT_ONCE):
-        words += map(listed_record, records[first : first + AT_ONCE])
-        if len(records) > AT_ONCE:
-            # The largest page lets every other request go before its next part.
-            await asyncio.sleep(0)
+    words = await in_parts(records, listed_record)
     return json_answer({"models": words, "next": None if following is None else str(following)})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -15,13 +14,10 @@ from weightd.api.desk import desk_of
 from weightd.api.protocol import CONNECTION
 from weightd.api.reading import holder_in_path, key_in_path, read_query, settle
 from weightd.api.routing import ADMIN, PATH_ALONE, REPLICA, Answer, Route
-from weightd.api.words import json_answer, pin_view, pin_words, record_answer
+from weightd.api.words import in_parts, json_answer, pin_view, pin_words, record_answer
 from weightd.wire import answers as wire
 from weightd.wire.requests import NoQuery, PinQuery
 from weightd.wire.times import rfc3339_or_none
-
-_AT_ONCE: Final = 500
-"""Pins that are put into words before other requests get their turn."""
 
 
 async def put_pin(request: Request) -> Response:
@@ -70,11 +66,7 @@ async def list_pins(request: Request) -> Response:
     read_query(request, NoQuery)
     cache = desk_of(request).cache
     views, swept_at = cache.pins(), rfc3339_or_none(cache.swept_at)
-    words: list[dict[str, object]] = []
-    for first in range(0, len(views), _AT_ONCE):
-        words += map(pin_view, views[first : first + _AT_ONCE])
-        # Thousands of pins let every other request go before them.
-        await asyncio.sleep(0)
+    words = await in_parts(views, pin_view)
     return json_answer({"pins": words, "swept_at": swept_at})
 
 

@@ -6,6 +6,10 @@ path.  The tests hold every one against its shape in `weightd.wire.answers`.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +32,11 @@ from weightd.cache.records import (
 from weightd.model import Eviction
 from weightd.wire.times import rfc3339, rfc3339_or_none
 
+T = TypeVar("T")
+
+AT_ONCE: Final = 250
+"""Records that are put into words before other requests get their turn."""
+
 
 def upload_words(view: UploadView) -> dict[str, object]:
     return {
@@ -40,6 +49,18 @@ def upload_words(view: UploadView) -> dict[str, object]:
         "created_at": rfc3339(view.created_at),
         "expires_at": rfc3339(view.expires_at),
     }
+
+
+async def in_parts(
+    records: Sequence[T], word: Callable[[T], dict[str, object]]
+) -> list[dict[str, object]]:
+    """Many records in words, where thousands let every other request go before the next part."""
+    words: list[dict[str, object]] = []
+    for first in range(0, len(records), AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        words += map(word, records[first : first + AT_ONCE])
+    return words
 
 
 def json_answer(
