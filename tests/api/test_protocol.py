@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.api.serving import Served, problem, read_answer
@@ -66,6 +68,16 @@ async def test_what_follows_a_request_and_is_none_closes_the_connection(served: 
     assert (await read_answer(reader)).status == 200
     assert b"200 OK" not in await reader.read()
     writer.close()
+
+
+async def test_whoever_goes_is_missed_by_each_of_his_requests_in_a_row(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(b"GET /v1/events HTTP/1.1\r\nHost: d\r\n\r\n" + READY)
+    await reader.readuntil(b"200 OK")
+    writer.close()
+    async with asyncio.timeout(20):
+        while [one for one in asyncio.all_tasks() if one.get_name() == "hang-up listener"]:
+            await asyncio.sleep(0)
 
 
 async def test_an_offer_to_upgrade_is_not_taken(served: Served) -> None:
