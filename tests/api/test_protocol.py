@@ -80,6 +80,18 @@ async def test_whoever_goes_is_missed_by_each_of_his_requests_in_a_row(served: S
             await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_body_is_asked_for_only_where_that_is_known(served: Served, version: str) -> None:
+    reader, writer = await served.connect()
+    writer.write(f"PUT /v1/models/m HTTP/{version}\r\nHost: d\r\n".encode())
+    writer.write(b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+    if version == "1.1":
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"x")
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 201 ")
+    writer.close()
+
+
 async def test_an_offer_to_upgrade_is_not_taken(served: Served) -> None:
     answer = await served.exchange(
         b"GET /readyz HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"

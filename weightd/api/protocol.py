@@ -132,6 +132,9 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_head_timer()
+        if self.parser.get_http_version() == "1.0":
+            # RFC 9110, 10.1.1: it would take what asks for the body for the answer.
+            self.expect_100_continue = False
         super().on_headers_complete()
         self._head = None
         # The task that answers has been made and not yet begun.
