@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import socket
@@ -135,6 +136,17 @@ def test_a_peer_that_goes_leaves_the_body_incomplete(
     assert (error.received, error.declared) == (4, 10)
     line.source.close(error)
     line.close()
+
+
+def test_what_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "eventfd", none_left)
+    peer, ours = socket.socketpair()
+    with peer, pytest.raises(OSError, match="Too many open files"):
+        SocketSource(ours, b"", 1, Patience(1.0, 1))
+    assert ours.fileno() == -1
 
 
 def test_a_peer_that_sends_nothing_stalls() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.api.serving import Served, problem, read_answer
@@ -65,6 +67,28 @@ async def test_what_follows_a_request_and_is_none_closes_the_connection(served: 
     writer.write(READY + b"GARBAGE\r\n\r\n")
     assert (await read_answer(reader)).status == 200
     assert b"200 OK" not in await reader.read()
+    writer.close()
+
+
+async def test_whoever_goes_is_missed_by_each_of_his_requests_in_a_row(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(b"GET /v1/events HTTP/1.1\r\nHost: d\r\n\r\n" + READY)
+    await reader.readuntil(b"200 OK")
+    writer.close()
+    async with asyncio.timeout(20):
+        while [one for one in asyncio.all_tasks() if one.get_name() == "hang-up listener"]:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_body_is_asked_for_only_where_that_is_known(served: Served, version: str) -> None:
+    reader, writer = await served.connect()
+    writer.write(f"PUT /v1/models/m HTTP/{version}\r\nHost: d\r\n".encode())
+    writer.write(b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+    if version == "1.1":
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"x")
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 201 ")
     writer.close()
 
 

@@ -66,6 +66,22 @@ async def test_answers_in_a_row_come_in_order(served: Served) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize("between", [b"", b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"])
+async def test_what_cannot_be_parsed_behind_it_is_not_answered_in_its_middle(
+    served: Served, between: bytes
+) -> None:
+    reader, writer = await served.connect()
+    writer.write(GET + between)
+    await reader.readuntil(b"200 OK")
+    bad = b"PUT /v1/models/n HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno\r\n"
+    writer.write(bad)
+    rest = await reader.read()
+    _, _, sent = rest.partition(b"\r\n\r\n")
+    assert sent[:SIZE] == DATA
+    assert sent[SIZE:].count(b"HTTP/1.1 ") == bool(between)
+    writer.close()
+
+
 @pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_RDWR, None])
 async def test_a_reader_that_goes_is_no_fault(
     served: Served, how: int | None, caplog: pytest.LogCaptureFixture

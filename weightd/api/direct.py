@@ -113,7 +113,11 @@ class SocketSource:
         self._head = memoryview(head)
         self._left = left
         self._patience = patience
-        self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError:
+            connection.close()
+            raise
         self._ready = select.poll()
         self._ready.register(connection, select.POLLIN)
         self._ready.register(self._woken, select.POLLIN)

@@ -72,6 +72,8 @@ class EdgeProtocol(HttpToolsProtocol):
         self._refused = False
         # What is still to come of a body that the parser was spared.
         self._rest = 0
+        # Of requests in a row ``cycle`` is the last, and this the one being answered.
+        self._answered: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -86,7 +88,15 @@ class EdgeProtocol(HttpToolsProtocol):
         self._connections.leave(self)
         self.gone.set()
         self._stop_head_timer()
+        if self._answered is not None and not self._answered.response_complete:
+            # The server tells the last in a row, and no one else.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -122,6 +132,9 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_head_timer()
+        if self.parser.get_http_version() == "1.0":
+            # RFC 9110, 10.1.1: it would take what asks for the body for the answer.
+            self.expect_100_continue = False
         super().on_headers_complete()
         self._head = None
         # The task that answers has been made and not yet begun.
@@ -230,6 +243,8 @@ class EdgeProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
             return False
+        if cycle.more_body and cycle is not self._answered:
+            return self._drop_last_in_row()
         cycle.keep_alive = False
         if not cycle.more_body:
             return True
@@ -239,6 +254,18 @@ class EdgeProtocol(HttpToolsProtocol):
         cycle.disconnected = True
         cycle.message_event.set()
         return False
+
+    def _drop_last_in_row(self) -> bool:
+        """Forget a request that waits behind others, after whose answers the connection closes.
+
+        Written now, a refusal would stand in the middle of the answer under way.
+        """
+        self.pipeline.popleft()
+        before = self.pipeline[0][0] if self.pipeline else self._answered
+        assert before is not None, "whoever waits in the row waits for somebody"
+        before.keep_alive = False
+        self.cycle = before
+        return True
 
 
 def _peer(transport: asyncio.Transport) -> tuple[int, int] | None:
