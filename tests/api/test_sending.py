@@ -15,6 +15,7 @@ from tests.api.serving import Answer, Served, content, read_answer, serving
 from tests.polling import until
 from weightd.api import Limits
 from weightd.api.sending import Sender
+from weightd.daemon.limits import DESCRIPTORS_EACH
 
 SIZE = 3_000_000
 DATA = content("data", SIZE)
@@ -152,3 +153,20 @@ def test_a_thread_leaves_a_reader_that_is_not_ready(tmp_path: Path) -> None:
     os.close(descriptor)
     ours.close()
     peer.close()
+
+
+async def test_readers_take_no_more_descriptors_than_they_are_counted_for(root: Path) -> None:
+    size, count = 8 * SIZE, 8
+    async with serving(root, capacity=4 * size) as served:
+        answer = await served.client.put("/v1/models/m", content=content("m", size))
+        assert answer.status_code == 201
+        before = len(os.listdir("/proc/self/fd"))
+        readers = [await asking(served) for _ in range(count)]
+        for reader in readers:
+            # Its head is there, then part of its body: it is being sent to.
+            for _ in range(2):
+                assert await asyncio.get_running_loop().sock_recv(reader, 100_000)
+        taken = len(os.listdir("/proc/self/fd")) - before - count
+        for reader in readers:
+            reader.close()
+    assert 2 * count < taken <= DESCRIPTORS_EACH * count

@@ -12,6 +12,9 @@ CONNECTIONS_LEAST: Final = 32
 OWN_DESCRIPTORS: Final = 256
 """Descriptors for databases, transfers, evictions, and connections that are turned away."""
 
+DESCRIPTORS_EACH: Final = 3
+"""Descriptors of a connection: its socket, and while content goes out the file and a duplicate."""
+
 log = logging.getLogger(__name__)
 
 
@@ -35,9 +38,10 @@ def raise_open_files() -> None:
 def connections_limit() -> int:
     """How many connections all doors may have, of the descriptors this process may open.
 
-    Each may have a file open besides.
+    All of them may read content at once, and leave what the daemon needs itself.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
-    return max(CONNECTIONS_LEAST, min(CONNECTIONS_MAX, (allowed - OWN_DESCRIPTORS) // 2))
+    places = (allowed - OWN_DESCRIPTORS) // DESCRIPTORS_EACH
+    return max(CONNECTIONS_LEAST, min(CONNECTIONS_MAX, places))
