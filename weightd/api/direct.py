@@ -46,11 +46,11 @@ class Lender(Protocol):
         """Read on, with ``left`` bytes of the body still to come."""
         ...
 
-    async def lend_output(self, within: float) -> socket.socket | None:
+    async def lend_output(self, within: float) -> socket.socket:
         """A duplicate of the socket, to send an answer's body by when its head is out.
 
-        None when the peer has gone or did not take that ``within`` so many seconds.
-        The caller closes it.
+        The caller closes it.  Raises TimeoutError when the head was not taken ``within`` so
+        many seconds, ConnectionError when the peer has gone, OSError.
         """
         ...
 
@@ -60,11 +60,11 @@ class Lender(Protocol):
 
 
 class Patience:
-    """How long a body may still keep its reader waiting.
+    """How long a peer may still keep a body waiting.
 
-    ``idle_timeout`` is how many seconds the peer has for each `PACE` bytes, and for
+    ``idle_timeout`` is how many seconds it has for each `PACE` bytes, and for
     what is left at the end, while it is its turn; time that the disk takes does
-    not count.  ``length`` is what the peer declared, None when it did not.
+    not count.  ``length`` is what it declared to send, None when it did not.
     """
 
     def __init__(self, idle_timeout: float, length: int | None) -> None:
@@ -84,7 +84,7 @@ class Patience:
         self._waited += seconds
 
     def came(self, size: int) -> None:
-        """Say that so many bytes came."""
+        """Say that so many bytes came, or were taken."""
         self._received += size
         if self._received >= self._due:
             self._due, self._waited = self._received + PACE, 0.0

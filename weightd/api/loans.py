@@ -39,20 +39,20 @@ class Loans:
         if not self.gone.is_set():
             self._connection.rest_of_body(left)
 
-    async def lend_output(self, within: float) -> socket.socket | None:
+    async def lend_output(self, within: float) -> socket.socket:
         transport = self._connection.transport
-        if transport.is_closing():
-            return None
+        self._must_stand(transport)
         # What was written there goes first: nothing may be left of it.
         transport.set_write_buffer_limits(high=0)
-        try:
-            await asyncio.wait_for(self._connection.flow.drain(), within)
-        except TimeoutError:
-            return None
-        if transport.is_closing():
-            return None
+        await asyncio.wait_for(self._connection.flow.drain(), within)
+        self._must_stand(transport)
         transport.set_write_buffer_limits()
         return _duplicate(transport)
+
+    @staticmethod
+    def _must_stand(transport: asyncio.Transport) -> None:
+        if transport.is_closing():
+            raise ConnectionError
 
     def output_sent(self, size: int) -> None:
         self._cycle.expected_content_length -= size

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from weightd.api.direct import PACE, Lender
+from weightd.api.direct import Lender, Patience
 from weightd.cache.tasks import completed
 
 TURN_SECONDS: Final = 0.05
@@ -94,55 +94,58 @@ async def send_file(
 ) -> None:
     """Send the body of an answer whose head is written: ``left`` bytes of a file from ``at`` on.
 
-    Raises Cut, also when the peer takes nothing for ``idle_timeout`` seconds.
+    The reader has ``idle_timeout`` seconds for each `direct.PACE` bytes, in which he is waited
+    for.  Raises Cut.
     """
-    borrowed = await lender.lend_output(idle_timeout)
-    if borrowed is None:
-        raise Cut(left, None)
-    with borrowed:
-        sender = Sender(borrowed, descriptor, at, left)
-        try:
-            await _send(sender, borrowed, lender, idle_timeout)
-        except ConnectionError:
-            raise Cut(sender.left, None) from None
-        except TimeoutError:
-            raise Cut(sender.left, f"the reader took nothing for {idle_timeout:g} s") from None
-        except EOFError:
-            raise Cut(sender.left, "the file is shorter than its record") from None
-        except OSError as error:
-            raise Cut(sender.left, str(error)) from error
+    sender = None
+    try:
+        with await lender.lend_output(idle_timeout) as borrowed:
+            sender = Sender(borrowed, descriptor, at, left)
+            await _send(sender, borrowed, lender, Patience(idle_timeout, None))
+    except (OSError, EOFError) as error:
+        untold = left if sender is None else sender.left
+        raise Cut(untold, _reason(error, idle_timeout)) from error
     lender.output_sent(left)
 
 
+def _reason(error: OSError | EOFError, idle_timeout: float) -> str | None:
+    match error:
+        case ConnectionError():
+            return None
+        case TimeoutError():
+            return f"the reader took nothing for {idle_timeout:g} s"
+        case EOFError():
+            return "the file is shorter than its record"
+    return str(error)
+
+
 async def _send(
-    sender: Sender, borrowed: socket.socket, lender: Lender, idle_timeout: float
+    sender: Sender, borrowed: socket.socket, lender: Lender, patience: Patience
 ) -> None:
-    loop = asyncio.get_running_loop()
+    loop, size, taken = asyncio.get_running_loop(), sender.left, 0
     while sender.left:
         # A turn is short, and nothing that it uses is closed under it.
         if not await completed(loop.run_in_executor(None, sender.turn)):
-            await _ready(sender, borrowed, lender, idle_timeout)
+            begun = loop.time()
+            ready = await _ready(borrowed, lender, patience.seconds)
+            patience.waited(loop.time() - begun)
+            before, taken = taken, max(taken, size - sender.left - sender.untaken())
+            patience.came(taken - before)
+            if not ready and not patience.seconds:
+                raise TimeoutError
         if lender.gone.is_set():
             raise ConnectionError
 
 
-async def _ready(
-    sender: Sender, borrowed: socket.socket, lender: Lender, idle_timeout: float
-) -> None:
-    """Wait until the reader took so much that it pays to send, or has gone.
-
-    Raises TimeoutError when he takes less than `PACE` bytes meanwhile.
-    """
-    untaken = sender.untaken()
+async def _ready(borrowed: socket.socket, lender: Lender, seconds: float) -> bool:
+    """Wait until it pays to send again, or the reader has gone; False after so many seconds."""
     with _watched(borrowed) as ready:
         waits = [asyncio.ensure_future(one.wait()) for one in (ready, lender.gone)]
         try:
-            while not (
-                await asyncio.wait(waits, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED)
-            )[0]:
-                before, untaken = untaken, sender.untaken()
-                if before - untaken < PACE:
-                    raise TimeoutError
+            done, _ = await asyncio.wait(
+                waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            return bool(done)
         finally:
             for wait in waits:
                 wait.cancel()
