@@ -87,7 +87,7 @@ async def only_the_client_is_left(served: Served) -> None:
 
 @pytest.mark.parametrize("connection", ["close", "keep-alive"])
 async def test_who_does_not_take_a_large_answer_is_cut(root: Path, connection: str) -> None:
-    async with serving(root, limits=Limits(idle_timeout=0.1)) as served:
+    async with serving(root, limits=Limits(idle_timeout=0.4)) as served:
         await served.put("m", 10)
         holders = [f"{n:05}" + "h" * 100 for n in range(2000)]
         await asyncio.gather(*(served.cache.pin(holder, Key("m")) for holder in holders))
@@ -101,7 +101,7 @@ async def test_who_does_not_take_a_large_answer_is_cut(root: Path, connection: s
 
 
 async def test_who_asks_on_and_on_and_reads_nothing_is_cut(root: Path) -> None:
-    async with serving(root, limits=Limits(idle_timeout=0.1)) as served:
+    async with serving(root, limits=Limits(idle_timeout=0.4)) as served:
         _, writer = await served.connect()
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: d\r\n\r\n" * 200)
         await served.client.get("/readyz")
