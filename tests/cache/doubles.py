@@ -242,6 +242,10 @@ class HeldWorkers:
     def commit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
         return self._inner.commit(self._held(call), *args, **kwargs)
 
+    def pins(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        # What the disk does there is told as what became of the pins.
+        return self._inner.pins(self._held(call, fails=False), *args, **kwargs)
+
     def housekeep(
         self, call: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> asyncio.Future[Any]:

@@ -291,7 +291,7 @@ async def test_accepting_a_loss(quick_path: Path) -> None:
         (node.root / "state.db").unlink()
         await node.open()
         assert not node.cache.audit().pins_known
-        using = node.cache._pins._database._using
+        using = node.cache._pins._writer._database._using
         using.acquire()
         task = asyncio.create_task(node.cache.accept_loss())
         await asyncio.sleep(0)

@@ -203,7 +203,7 @@ def holders(node: Node) -> list[str]:
 
 def read_only(node: Node, yes: bool) -> None:
     """Make SQLite refuse to write, as a full or failing disk does."""
-    database = node.cache._pins._database
+    database = node.cache._pins._writer._database
     with database._using:
         database._connection.execute(f"PRAGMA query_only = {'ON' if yes else 'OFF'}")
 
@@ -251,7 +251,7 @@ async def test_a_renewal_behind_another_one_on_its_way_is_written(root: Path) ->
     async with running(root, CAPACITY) as node:
         await node.put("model", BLOCK)
         await node.cache.pin("replica", KEY, ttl=60.0)
-        using = node.cache._pins._database._using
+        using = node.cache._pins._writer._database._using
         using.acquire()
         pins = [asyncio.create_task(node.cache.pin("replica", KEY, ttl=n)) for n in (30.0, 60.0)]
         # Either asks for its record before it waits for anything.
@@ -268,12 +268,12 @@ async def test_of_pins_that_fail_together_none_stands(root: Path) -> None:
     async with running(root, CAPACITY) as node:
         await node.put("model", BLOCK)
         read_only(node, True)
-        node.cache._pins._database._using.acquire()
+        node.cache._pins._writer._database._using.acquire()
         pins = [asyncio.create_task(node.cache.pin("replica", KEY, ttl=n + 1.0)) for n in range(3)]
         while node.usage.pins == 0:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
-        node.cache._pins._database._using.release()
+        node.cache._pins._writer._database._using.release()
         outcomes = await soon(asyncio.gather(*pins, return_exceptions=True))
         assert all(isinstance(outcome, StateUnwritable) for outcome in outcomes)
         assert holders(node) == []

@@ -20,7 +20,7 @@ from tests.store.lives import UPLOADED, live
 from tests.store.support import Claims, names_in, put, tree_of
 from weightd.failpoints import NAMES, from_environment
 from weightd.model import Pin
-from weightd.store import PinDatabase, ScanReport, Store
+from weightd.store import PinChange, PinDatabase, ScanReport, Store
 
 FIRST = {"a/x": b"1" * 5000, "y": b"old"}
 SECOND = {"a/x": b"2" * 5000, "y": b"new"}
@@ -55,7 +55,7 @@ def life(arguments: Sequence[str]) -> None:
     first = put(store, "m", FIRST, sequence=1)
     say("first published")
     pins = PinDatabase.open(store.state_path, reach)
-    pins.put(Pin("h", first.id, 1.0), "boot").result()
+    pins.apply([PinChange.put(Pin("h", first.id, 1.0), "boot")])
     say("pinned")
     second = put(store, "m", SECOND, sequence=2)
     say("second published")
@@ -63,7 +63,7 @@ def life(arguments: Sequence[str]) -> None:
     say("retired")
     store.restore(replace(first, sequence=3))
     say("unretired")
-    pins.remove("h", first.id).result()
+    pins.apply([PinChange.remove("h", first.id)])
     say("unpinned")
     doomed = store.doom([first.id, second.id])
     say("doomed")

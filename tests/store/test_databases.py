@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.store.damages import overwrite_header, overwrite_pages, truncate
 from weightd.errors import IoError, RootUnusable, StateUnwritable
 from weightd.model import GenerationId, Key, Pin
-from weightd.store import Loss, PinDatabase, PinsLost, StoredPin
+from weightd.store import Loss, PinChange, PinDatabase, PinsLost, StoredPin
 
 ONE = GenerationId(Key.parse("org/m@r"), "1" * 64)
 TWO = GenerationId(Key.parse("n"), "2" * 64)
@@ -30,7 +29,7 @@ def state(tmp_path: Path) -> Path:
 def keep(path: Path, *pins: StoredPin) -> None:
     database = PinDatabase.open(path)
     for stored in pins:
-        database.put(*stored).result()
+        database.apply([PinChange.put(*stored)])
     database.close()
 
 
@@ -54,52 +53,48 @@ def test_a_renewal_replaces(state: Path) -> None:
     assert kept(state) == [*PINS[:2], renewed]
 
 
-def test_operations_are_applied_in_order(state: Path) -> None:
+def test_changes_are_made_in_order(state: Path) -> None:
     database = PinDatabase.open(state)
-    futures = []
-    for _ in range(50):
-        futures += [database.put(*PINS[0]), database.remove("a", ONE)]
-    futures.append(database.put(*PINS[1]))
+    there_and_gone = [PinChange.put(*PINS[0]), PinChange.remove("a", ONE)]
+    database.apply([*(there_and_gone * 50), PinChange.put(*PINS[1])])
     database.close()
-    assert [future.result(0) for future in futures] == [None] * 101
     assert kept(state) == [PINS[1]]
 
 
-def test_what_is_queued_during_a_commit_goes_into_one_transaction(state: Path) -> None:
-    commits: list[str] = []
-    in_commit, go_on = threading.Event(), threading.Event()
+def test_what_is_changed_together_is_one_transaction(state: Path) -> None:
+    """None of it stands when it fails."""
+    steps: list[str] = []
 
     def reach(name: str) -> None:
-        commits.append(name)
-        if len(commits) == 1:
-            in_commit.set()
-            go_on.wait(30)
+        steps.append(name)
+        if steps == ["pin.before-commit"]:
+            raise sqlite3.OperationalError("disk I/O error")
 
     database = PinDatabase.open(state, reach)
-    first = database.put(*PINS[0])
-    assert in_commit.wait(30)
-    assert not first.done()
-    rest = [database.put(*PINS[1]), database.put(*PINS[2]), database.remove("a", ONE)]
-    go_on.set()
-    for future in (first, *rest):
-        future.result(30)
-    database.close()
-    assert commits == [
+    changes = [PinChange.put(*PINS[0]), PinChange.put(*PINS[1]), PinChange.remove("a", ONE)]
+    with pytest.raises(StateUnwritable, match="disk I/O error"):
+        database.apply(changes)
+    assert database.load() == []
+    steps.append("again")
+    database.apply(changes)
+    assert steps == [
         "pin.before-commit",
-        "pin.committed",
+        "again",
         "pin.before-commit",
         "unpin.before-commit",
         "pin.committed",
         "unpin.committed",
     ]
-    assert kept(state) == PINS[1:]
+    database.close()
+    assert kept(state) == [PINS[1]]
 
 
 def test_a_closed_database_takes_no_pin(state: Path) -> None:
     database = PinDatabase.open(state)
     database.close()
     database.close()
-    assert isinstance(database.put(*PINS[0]).exception(), StateUnwritable)
+    with pytest.raises(StateUnwritable):
+        database.apply([PinChange.put(*PINS[0])])
 
 
 def test_a_missing_database_is_a_loss_when_one_is_expected(state: Path) -> None:
@@ -154,7 +149,7 @@ def test_damaged_pins_are_set_aside_and_the_loss_is_remembered(state: Path, dama
         assert database.load() == []
         database.close()
     database = PinDatabase.open(state, expected=True)
-    database.accept_loss().result()
+    database.apply([PinChange.accept_loss()])
     assert database.loss() is None
     database.close()
 
@@ -187,30 +182,7 @@ def test_a_newer_schema_is_refused(state: Path) -> None:
         PinDatabase.open(state)
 
 
-def test_who_stops_waiting_for_a_pin_does_not_stop_the_writer(state: Path) -> None:
-    met, go = threading.Event(), threading.Event()
-
-    def reach(name: str) -> None:
-        if name == "pin.before-commit":
-            met.set()
-            assert go.wait(30)
-
-    database = PinDatabase.open(state, reach)
-    first = database.put(PINS[0].pin, "boot-1")
-    assert met.wait(30)
-    given_up = database.put(PINS[1].pin, "boot-1")
-    assert given_up.cancel()
-    assert not first.cancel()
-    last = database.put(PINS[2].pin, "boot-2")
-    go.set()
-    first.result(30)
-    last.result(30)
-    # The books were changed for it, so it stands all the same.
-    assert database.load() == PINS
-    database.close()
-
-
-def test_what_nobody_expected_is_told_and_does_not_stop_the_writer(state: Path) -> None:
+def test_what_nobody_expected_is_told_and_nothing_is_changed(state: Path) -> None:
     errors = [RuntimeError("nobody expected this")]
 
     def reach(name: str) -> None:
@@ -219,7 +191,7 @@ def test_what_nobody_expected_is_told_and_does_not_stop_the_writer(state: Path) 
 
     database = PinDatabase.open(state, reach)
     with pytest.raises(StateUnwritable, match="nobody expected this"):
-        database.put(PINS[0].pin, "boot-1").result(30)
-    database.put(PINS[1].pin, "boot-1").result(30)
+        database.apply([PinChange.put(*PINS[0]), PinChange.put(*PINS[2])])
+    database.apply([PinChange.put(*PINS[1])])
     assert database.load() == [PINS[1]]
     database.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tests.store.support import Claims, Zeros, manifest_of, names_in, process, put, tree_of
 from weightd.errors import StateUnwritable
 from weightd.model import GenerationId, Key, Pin
-from weightd.store import HistoryDatabase, NoSpace, PinDatabase, Recency, Store
+from weightd.store import HistoryDatabase, NoSpace, PinChange, PinDatabase, Recency, Store
 
 ID = GenerationId(Key("m"), "0" * 64)
 
@@ -94,9 +93,9 @@ def test_pins_are_taken_and_ended_on_a_full_disk(small_filesystem: Path) -> None
     pins = PinDatabase.open(small_filesystem / "state.db")
     fill(small_filesystem)
     for number in range(500):
-        pins.put(Pin(f"holder-{number}", ID, 1.0), "boot").result()
+        pins.apply([PinChange.put(Pin(f"holder-{number}", ID, 1.0), "boot")])
     for number in range(500):
-        pins.remove(f"holder-{number}", ID).result()
+        pins.apply([PinChange.remove(f"holder-{number}", ID)])
     assert pins.load() == []
     pins.close()
 
@@ -105,15 +104,15 @@ def test_pins_are_taken_and_ended_on_a_full_disk(small_filesystem: Path) -> None
 def test_pins_are_read_on_a_disk_that_was_full_already(small_filesystem: Path) -> None:
     path = small_filesystem / "state.db"
     pins = PinDatabase.open(path)
-    pins.put(Pin("h", ID, 1.0), "boot").result()
+    pins.apply([PinChange.put(Pin("h", ID, 1.0), "boot")])
     pins.close()
     ballast = fill(small_filesystem)
     pins = PinDatabase.open(path, expected=True)
     assert [stored.pin.holder for stored in pins.load()] == ["h"]
-    refused = pins.put(Pin("i", ID, 1.0), "boot")
-    assert isinstance(refused.exception(), StateUnwritable)
+    with pytest.raises(StateUnwritable):
+        pins.apply([PinChange.put(Pin("i", ID, 1.0), "boot")])
     ballast.unlink()
-    pins.put(Pin("i", ID, 1.0), "boot").result()
+    pins.apply([PinChange.put(Pin("i", ID, 1.0), "boot")])
     assert [stored.pin.holder for stored in pins.load()] == ["h", "i"]
     pins.close()
 
@@ -167,12 +166,15 @@ PINS = """
 import sys
 from pathlib import Path
 from weightd.model import GenerationId, Key, Pin
-from weightd.store import PinDatabase
+from weightd.errors import StateUnwritable
+from weightd.store import PinChange, PinDatabase
 pins = PinDatabase.open(Path(sys.argv[1]) / 'state.db')
 print('ready', flush=True)
 sys.stdin.readline()
-future = pins.put(Pin('h', GenerationId(Key('m'), '0' * 64), 1.0), 'boot')
-print(type(future.exception()).__name__, pins.load())
+try:
+    pins.apply([PinChange.put(Pin('h', GenerationId(Key('m'), '0' * 64), 1.0), 'boot')])
+except StateUnwritable as error:
+    print(type(error).__name__, pins.load())
 pins.close()
 """
 
@@ -243,10 +245,3 @@ def test_an_ordinary_user_can_do_it_all(open_path: Path) -> None:
     for line, place in zip(lines, (others, taken), strict=True):
         assert line.startswith(f"{place} cannot be used as root: Permission denied")
         assert "give this user write access" in line
-
-
-def test_futures_are_the_standard_librarys(root: Path) -> None:
-    root.mkdir()
-    pins = PinDatabase.open(root / "state.db")
-    assert isinstance(pins.remove("h", ID), Future)
-    pins.close()

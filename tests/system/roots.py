@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.system.models import Content
 from weightd.model import GenerationId, Key, Manifest, Pin
-from weightd.store import PinDatabase, Store
+from weightd.store import PinChange, PinDatabase, Store
 
 
 class Bytes:
@@ -48,7 +48,8 @@ def pin(store: Store, holder: str, generation: GenerationId) -> None:
     """Put a pin on stable storage."""
     database = PinDatabase.open(store.state_path)
     try:
-        database.put(Pin(holder, generation, time.time(), None, None, False), "boot").result()
+        taken = Pin(holder, generation, time.time(), None, None, False)
+        database.apply([PinChange.put(taken, "boot")])
     finally:
         database.close()
 

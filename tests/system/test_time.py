@@ -18,7 +18,7 @@ from tests.system.metrics import agree, metrics
 from tests.system.models import Content
 from tests.system.roots import open_store, publish
 from weightd.model import Pin
-from weightd.store import PinDatabase
+from weightd.store import CHANGES_MAX, PinChange, PinDatabase
 
 MB = 1 << 20
 CAPACITY = 10 * MB
@@ -166,8 +166,9 @@ def test_ten_thousand_leases_end_in_one_second(root: Path) -> None:
         generation = publish(store, "m", Content((("m", b"m" * 4096),)), 1)
         database = PinDatabase.open(store.state_path)
         pins = (Pin(f"h{n}", generation, time.time(), 2.0, None) for n in range(LEASES))
-        for written in [database.put(one, "a boot") for one in pins]:
-            written.result()
+        changes = [PinChange.put(one, "a boot") for one in pins]
+        for first in range(0, LEASES, CHANGES_MAX):
+            database.apply(changes[first : first + CHANGES_MAX])
         database.close()
     with running(root, capacity=CAPACITY) as daemon:
         client = daemon.client

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Final, TypeVar, cast
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -59,7 +60,7 @@ def read_query(request: Request, shape: type[Query]) -> Query:
     """The query's parameters.  Raises InvalidRequest naming all that are unknown or bad."""
     text: bytes = request.scope["query_string"]
     if not text:
-        return shape()
+        return cast(Query, _nothing_said(shape))
     given, faults = _parameters(text.decode("latin-1"))
     try:
         query = shape.model_validate(given)
@@ -193,6 +194,12 @@ def _quality(parameters: list[str]) -> float:
             except ValueError:
                 return 0.0
     return 1.0
+
+
+@cache
+def _nothing_said(shape: type[wire.Request]) -> wire.Request:
+    """What a call without a query means; shapes are frozen, so that one does for all."""
+    return shape()
 
 
 def _parameters(text: str) -> tuple[dict[str, str], list[InvalidRequest]]:

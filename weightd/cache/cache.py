@@ -27,6 +27,7 @@ from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
 from weightd.cache.lost_pins import LostPins
+from weightd.cache.pin_writer import PinWriter
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
 from weightd.cache.records import (
@@ -201,9 +202,10 @@ class WeightCache:
         loss = await context.workers.disk(database.loss)
         if loss is not None:
             context.ledger.doubt_pins()
-        lost = self._lost_pins = LostPins(context, self._evictions, database)
-        self._pins = Pins(context, self._evictions, database, self._boot_id)
-        await self._pins.load(report.damaged)
+        writer = PinWriter(context, database)
+        lost = self._lost_pins = LostPins(context, self._evictions, writer)
+        self._pins = Pins(context, self._evictions, writer, self._boot_id)
+        self._pins.load(await context.workers.commit(database.load), report.damaged)
         if loss is not None:
             # Not before the pins taken since the loss stand in the books.
             lost.accept_at(loss.since + context.options.accept_loss_after)

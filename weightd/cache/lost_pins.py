@@ -8,9 +8,9 @@ from typing import Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
-from weightd.cache.pinning import told_in_time
+from weightd.cache.pin_writer import PinWriter, in_time
 from weightd.errors import StateUnwritable
-from weightd.store import PinDatabase
+from weightd.store import PinChange
 
 ACCEPT_AGAIN_SECONDS: Final = 60.0
 
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 
 class LostPins:
-    """The doubt about the pins that ``database`` no longer has, and its end."""
+    """The doubt about the pins that are no longer recorded, and its end."""
 
-    def __init__(self, context: Context, evictions: Evictions, database: PinDatabase) -> None:
+    def __init__(self, context: Context, evictions: Evictions, writer: PinWriter) -> None:
         self._context = context
         self._evictions = evictions
-        self._database = database
+        self._writer = writer
         self._later: asyncio.Task[None] | None = None
 
     def accept_at(self, moment: float) -> None:
@@ -35,7 +35,7 @@ class LostPins:
         """Evict again.  Without a loss it does nothing.  Raises StateUnwritable."""
         # Apart from the caller, whose cancellation would end the write with it.
         accepting = self._context.tasks.spawn(self._accept(), "accept loss")
-        await told_in_time(accepting, self._context.options.pin_timeout)
+        await in_time(asyncio.shield(accepting), self._context.options.pin_timeout)
 
     def stop(self) -> None:
         """Wait for no moment any more."""
@@ -43,10 +43,9 @@ class LostPins:
             self._later.cancel()
 
     async def _accept(self) -> None:
-        try:
-            await asyncio.wrap_future(self._database.accept_loss())
-        except StateUnwritable as error:
-            raise StateUnwritable(error.error, "accept-loss") from error
+        failure = await self._writer.ask(PinChange.accept_loss())
+        if failure is not None:
+            raise StateUnwritable(failure.error, "accept-loss")
         self.stop()
         gone = self._context.ledger.accept_loss()
         self._context.changed.notify()

@@ -12,18 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.pin_writer import PinWriter, Told, in_time
 from weightd.cache.records import PinOutcome, PinView
 from weightd.errors import ADMIN_SOCKET, Forbidden, StateUnwritable, TooMany
 from weightd.ledger import Pinning
 from weightd.model import Digest, GenerationId, Key, Pin
-from weightd.store import Damaged, PinDatabase
+from weightd.store import Damaged, PinChange, StoredPin
 
 DIRECTORY_DIGITS: Final = 16
 """How many digits of a generation's digest the name of its directory tells."""
@@ -32,8 +32,6 @@ LAPSED_AT_ONCE: Final = 16
 """Leases ended before requests get their turn, however many are due: no arrival is decided
 until what they kept has left."""
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
 
 
@@ -41,18 +39,18 @@ class Pins:
     """Takes, renews and ends pins, and lets leases lapse."""
 
     def __init__(
-        self, context: Context, evictions: Evictions, database: PinDatabase, boot_id: str
+        self, context: Context, evictions: Evictions, writer: PinWriter, boot_id: str
     ) -> None:
         self._context = context
         self._evictions = evictions
-        self._database = database
+        self._writer = writer
         self._boot_id = boot_id
         self._stored: dict[tuple[str, GenerationId], Pin] = {}
         """What stands on stable storage, as far as it was told."""
         self._lingering: dict[tuple[str, GenerationId], Pin] = {}
         """Pins that ended, and whose records the disk would not let go."""
 
-    async def load(self, damaged: Iterable[Damaged]) -> None:
+    def load(self, stored_pins: Iterable[StoredPin], damaged: Iterable[Damaged]) -> None:
         """Enter the pins of stable storage; a lease gets its full ttl anew.
 
         A pin from before a reboot lapses after a grace, unless it is one forever.
@@ -62,7 +60,7 @@ class Pins:
         """
         now = self._context.clock.now()
         unreadable = {one.generation for one in damaged}
-        for stored in await self._context.workers.commit(self._database.load):
+        for stored in stored_pins:
             pin = stored.pin
             digest = pin.generation.digest[:DIRECTORY_DIGITS]
             broken = GenerationId(pin.generation.key, digest)
@@ -106,11 +104,11 @@ class Pins:
         if self._stands(pinning):
             self._taken(pinning)
         else:
-            kept = asyncio.wrap_future(self._database.put(pinning.pin, self._boot_id))
-            # A caller that goes away leaves a pin that it was not told of: the safe side.
-            self._context.tasks.follow(kept)
-            kept.add_done_callback(partial(self._settle, pinning))
-            await told_in_time(kept, self._context.options.pin_timeout)
+            change = PinChange.put(pinning.pin, self._boot_id)
+            kept = self._writer.ask(change, partial(self._settle, pinning))
+            failure = await in_time(kept, self._context.options.pin_timeout)
+            if failure is not None:
+                raise failure
         return PinOutcome(record, pinning.pin, pinning.created)
 
     def _stands(self, pinning: Pinning) -> bool:
@@ -151,14 +149,18 @@ class Pins:
             ledger.read(pin.generation, 1)
         pins, _ = ledger.unpin(holder, key, self._context.clock.now())
         self._context.changed.notify()
-        forgotten = [(pin, self._database.remove(pin.holder, pin.generation)) for pin in pins]
-        timeout = self._context.options.pin_timeout
+        leaving: list[asyncio.Task[Any]] = []
         # They go on, whoever stops waiting; by the answer what was retired is out of reach.
-        leaving = await told_in_time(
-            self._context.tasks.spawn(self._end(forgotten), "unpin"), timeout
-        )
+        ends = [self._remove(pin, partial(self._ended, pin, leaving)) for pin in pins]
+        timeout = self._context.options.pin_timeout
+        for failure in await in_time(asyncio.gather(*ends), timeout):
+            if failure is not None:
+                raise StateUnwritable(failure.error, "unpin")
         if leaving:
             await asyncio.wait(leaving, timeout=timeout)
+
+    def _remove(self, pin: Pin, told: Told) -> asyncio.Future[StateUnwritable | None]:
+        return self._writer.ask(PinChange.remove(pin.holder, pin.generation), told)
 
     def views(self) -> list[PinView]:
         """Every pin."""
@@ -200,9 +202,9 @@ class Pins:
         due = self._context.ledger.next_lapse()
         return None if due is None else max(0.0, due - self._context.clock.now())
 
-    def _settle(self, pinning: Pinning, kept: asyncio.Future[None]) -> None:
+    def _settle(self, pinning: Pinning, failure: StateUnwritable | None) -> None:
         """It is known whether a pin stands on stable storage."""
-        if kept.cancelled() or kept.exception() is not None:
+        if failure is not None:
             self._stand_as_stored(pinning.pin.holder, pinning.generation.id, pinning.pin)
         else:
             self._taken(pinning)
@@ -211,27 +213,20 @@ class Pins:
         self._stored[pinning.pin.holder, pinning.generation.id] = pinning.pin
         self._tell("pinned", pinning.pin, renewed=not pinning.created)
 
-    async def _end(self, forgotten: list[tuple[Pin, Future[None]]]) -> list[asyncio.Task[Any]]:
-        """Let go what the pins kept, once their records are gone; answer what is on its way out."""
-        failure, leaving = None, []
-        for pin, record in forgotten:
-            try:
-                await asyncio.wrap_future(record)
-            except StateUnwritable as error:
-                self._stand_as_stored(pin.holder, pin.generation, None)
-                failure = StateUnwritable(error.error, "unpin")
-            else:
-                self._stored.pop((pin.holder, pin.generation), None)
-                self._tell("unpinned", pin)
-            finally:
-                doomed = self._context.ledger.read(pin.generation, -1)
-                self._context.changed.notify()
-            if doomed is not None:
-                work = self._evictions.let_go([doomed])
-                leaving.append(self._context.tasks.spawn(work, "let go"))
+    def _ended(
+        self, pin: Pin, leaving: list[asyncio.Task[Any]], failure: StateUnwritable | None
+    ) -> None:
+        """It is known whether a pin's record is gone: let go what it kept, or have it stand."""
         if failure is not None:
-            raise failure
-        return leaving
+            self._stand_as_stored(pin.holder, pin.generation, None)
+        else:
+            self._stored.pop((pin.holder, pin.generation), None)
+            self._tell("unpinned", pin)
+        doomed = self._context.ledger.read(pin.generation, -1)
+        self._context.changed.notify()
+        if doomed is not None:
+            work = self._evictions.let_go([doomed])
+            leaving.append(self._context.tasks.spawn(work, "let go"))
 
     def _stand_as_stored(self, holder: str, id: GenerationId, wanted: Pin | None) -> None:
         """Undo a change to ``wanted`` that is not on stable storage, unless another followed it."""
@@ -249,21 +244,13 @@ class Pins:
 
     def _forget(self, pin: Pin) -> None:
         """Remove a record that nobody waits for; if that fails, `forget_again` does it."""
-        record = self._database.remove(pin.holder, pin.generation)
+        self._remove(pin, partial(self._forgotten, pin))
         self._stored.pop((pin.holder, pin.generation), None)
-        loop = asyncio.get_running_loop()
 
-        def ended(record: Future[None]) -> None:
-            # In the thread that writes.
-            error = record.exception()
-            if error is not None:
-                log.warning("the record of the pin of %s stays for now: %s", pin.holder, error)
-                loop.call_soon_threadsafe(self._linger, pin)
-
-        record.add_done_callback(ended)
-
-    def _linger(self, pin: Pin) -> None:
-        self._lingering[pin.holder, pin.generation] = pin
+    def _forgotten(self, pin: Pin, failure: StateUnwritable | None) -> None:
+        if failure is not None:
+            log.warning("the record of the pin of %s stays for now: %s", pin.holder, failure)
+            self._lingering[pin.holder, pin.generation] = pin
 
     async def forget_again(self) -> None:
         """Remove the records that lingered, or the next start would take them for pins."""
@@ -285,15 +272,3 @@ class Pins:
             holder=pin.holder,
             **more,
         )
-
-
-async def told_in_time(writing: asyncio.Future[T], seconds: float) -> T:
-    """The outcome of a write, which goes on whoever stops waiting for it.
-
-    Raises StateUnwritable, also when the disk hangs.  What is written later
-    stands all the same: a pin that nobody was told of is the safe side.
-    """
-    done, _ = await asyncio.wait([writing], timeout=seconds)
-    if not done:
-        raise StateUnwritable(error=f"no answer from the disk within {seconds:g} s")
-    return await writing

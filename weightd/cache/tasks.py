@@ -19,7 +19,6 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
-        self._outcomes: set[asyncio.Future[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start ``work``; what it raises and nobody awaits is logged."""
@@ -38,16 +37,10 @@ class Tasks:
         else:
             log.error("task %s failed; this is a bug", task.get_name(), exc_info=error)
 
-    def follow(self, outcome: asyncio.Future[T]) -> asyncio.Future[T]:
-        """Have `finish` wait for what a thread will say, whoever else waits for it."""
-        self._outcomes.add(outcome)
-        outcome.add_done_callback(self._outcomes.discard)
-        return outcome
-
     async def finish(self) -> None:
-        """Wait until every task has ended by itself, and every outcome is told."""
-        while pending := self._running | self._outcomes:
-            await asyncio.wait(pending)
+        """Wait until every task has ended by itself."""
+        while self._running:
+            await asyncio.wait(self._running)
 
 
 class Rounds(Generic[T]):

@@ -7,6 +7,7 @@ every lookup needs, never stand behind a flush, nor behind a search of /proc.
 - ``seize``: locks and leases, of evictions and of looks.  One thread: two
   seizures at once would see each other's descriptors.
 - ``commit``: what flushes, such as publications and marks.  One thread.
+- ``pins``: the record of pins, one thread: no pin waits behind another flush.
 - ``housekeep``: what is slow and urgent to nobody, such as searching /proc and
   writing down recency.  One thread.
 - ``settle``: commits of the whole filesystem, which may take seconds.  One thread:
@@ -43,6 +44,7 @@ class Workers:
         self._reads = ThreadPoolExecutor(reads, thread_name_prefix="weightd-disk")
         self._seizures = ThreadPoolExecutor(1, thread_name_prefix="weightd-seize")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="weightd-commit")
+        self._pins = ThreadPoolExecutor(1, thread_name_prefix="weightd-pins")
         self._housekeeping = ThreadPoolExecutor(1, thread_name_prefix="weightd-housekeeping")
         self._settling = ThreadPoolExecutor(1, thread_name_prefix="weightd-settle")
         self._transfers = ThreadPoolExecutor(transfers, thread_name_prefix="weightd-transfer")
@@ -66,6 +68,10 @@ class Workers:
     ) -> asyncio.Future[T]:
         """Run a call that changes directories and flushes them."""
         return self._run(self._commits, call, *args, **kwargs)
+
+    def pins(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """Run a call that changes the record of pins."""
+        return self._run(self._pins, call, *args, **kwargs)
 
     def housekeep(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -113,6 +119,7 @@ class Workers:
             self._reads,
             self._seizures,
             self._commits,
+            self._pins,
             self._housekeeping,
             self._settling,
             self._transfers,

@@ -24,7 +24,7 @@ from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight
 from weightd.store.part import Part
-from weightd.store.pin_database import Loss, PinDatabase, StoredPin
+from weightd.store.pin_database import CHANGES_MAX, Loss, PinChange, PinDatabase, StoredPin
 from weightd.store.processes import Process
 from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
@@ -35,6 +35,7 @@ from weightd.store.warm import Warming
 
 __all__ = [
     "BUFFER_BYTES",
+    "CHANGES_MAX",
     "AlreadyPublished",
     "Announced",
     "Claim",
@@ -54,6 +55,7 @@ __all__ = [
     "Offered",
     "Parked",
     "Part",
+    "PinChange",
     "PinDatabase",
     "PinsLost",
     "Process",

@@ -1,8 +1,7 @@
-"""``state.db``: the pins, each on stable storage before it is acknowledged.
+"""``state.db``: the pins, on stable storage when a change to them returns.
 
-One thread writes.  Whatever is queued while it flushes goes into its next
-transaction, so that a burst of pins costs a few flushes and not one each.
-Operations are applied in the order they were asked for.
+Several changes go into one transaction, so that a burst of pins costs a few
+flushes and not one each.
 
 When the database was lost, its successor carries a `Loss` from the transaction
 that creates it on, so that a restart does not take the empty table for no pins.
@@ -11,11 +10,9 @@ that creates it on, so that a restart does not take the empty table for no pins.
 from __future__ import annotations
 
 import logging
-import queue
 import sqlite3
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias
@@ -29,8 +26,8 @@ from weightd.store.faults import PinsLost, reported
 log = logging.getLogger(__name__)
 
 SCHEMA_VERSION: Final = 1
-GROUP_MAX: Final = 1000
-"""Operations in one transaction; bounds how long the first of them waits."""
+CHANGES_MAX: Final = 1000
+"""Changes in one transaction; bounds how long the first of them waits."""
 
 # Written and freed at each start, so that the file and its log have room for
 # pins, and for ending them, when the disk is full.  The log begins anew well
@@ -71,27 +68,38 @@ class Loss(NamedTuple):
     reason: str
 
 
-class _Operation(NamedTuple):
-    """``name`` is that of its failpoints, "" for none."""
+class PinChange(NamedTuple):
+    """One change to what is recorded; ``name`` is that of its failpoints, "" for none."""
 
     name: str
     statement: str
     values: _Values
-    done: Future[None]
+
+    @classmethod
+    def put(cls, pin: Pin, boot_id: str) -> Self:
+        """Keep a pin, or what it was renewed to."""
+        generation = pin.generation
+        lease = (pin.since, pin.ttl, pin.until, int(pin.forever), boot_id, pin.uid)
+        return cls("pin", _PUT, (pin.holder, str(generation.key), generation.digest, *lease))
+
+    @classmethod
+    def remove(cls, holder: str, generation: GenerationId) -> Self:
+        """Forget a pin; one that is not there is no error."""
+        return cls("unpin", _REMOVE, (holder, str(generation.key), generation.digest))
+
+    @classmethod
+    def accept_loss(cls) -> Self:
+        """Forget that pins were lost."""
+        return cls("", "DELETE FROM loss", ())
 
 
 class PinDatabase:
-    """The one writer and reader of ``state.db``.  Made by `open`; `close` ends its thread."""
+    """The one writer and reader of ``state.db``.  Made by `open`.  Its calls block."""
 
     def __init__(self, connection: sqlite3.Connection, reach: Reach) -> None:
         self._connection = connection
         self._reach = reach
         self._using = threading.Lock()
-        self._asking = threading.Lock()
-        self._closed = False
-        self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
-        self._writer = threading.Thread(target=self._write, name="pins", daemon=True)
-        self._writer.start()
 
     @classmethod
     def open(
@@ -127,39 +135,31 @@ class PinDatabase:
         rows = self._rows("SELECT since, reason FROM loss")
         return Loss(_seconds(rows[0][0]), str(rows[0][1])) if rows else None
 
-    def put(self, pin: Pin, boot_id: str) -> Future[None]:
-        """Keep a pin, or what it was renewed to.  The future raises StateUnwritable."""
-        generation = pin.generation
-        lease = (pin.since, pin.ttl, pin.until, int(pin.forever), boot_id, pin.uid)
-        return self._ask("pin", _PUT, (pin.holder, str(generation.key), generation.digest, *lease))
+    def apply(self, changes: Sequence[PinChange]) -> None:
+        """Make some changes, `CHANGES_MAX` at most, in their order: all of them or none.
 
-    def remove(self, holder: str, generation: GenerationId) -> Future[None]:
-        """Forget a pin; one that is not there is no error.  The future raises StateUnwritable."""
-        return self._ask("unpin", _REMOVE, (holder, str(generation.key), generation.digest))
-
-    def accept_loss(self) -> Future[None]:
-        """Forget that pins were lost.  The future raises StateUnwritable."""
-        return self._ask("", "DELETE FROM loss", ())
+        Raises StateUnwritable.
+        """
+        names = sorted({change.name for change in changes if change.name})
+        try:
+            with self._using:
+                self._commit(changes, names)
+            for name in names:
+                self._reach(f"{name}.committed")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise StateUnwritable(error=str(error)) from error
+        except Exception as error:
+            # Whatever it is, those who wait are told.
+            log.error("a pin could not be written; this is a bug", exc_info=error)
+            self._roll_back()
+            raise StateUnwritable(error=repr(error)) from error
 
     def close(self) -> None:
-        """Write what is queued, then end the thread and the connection.  Idempotent."""
-        with self._asking:
-            if not self._closed:
-                self._closed = True
-                self._queue.put(None)
-        self._writer.join()
+        """End the connection, after which nothing can be changed.  Idempotent."""
         self._connection.close()
 
     # -- insides ---------------------------------------------------------------
-
-    def _ask(self, name: str, statement: str, values: _Values) -> Future[None]:
-        operation = _Operation(name, statement, values, Future())
-        with self._asking:
-            if not self._closed:
-                self._queue.put(operation)
-                return operation.done
-        operation.done.set_exception(StateUnwritable(error="the database is closed"))
-        return operation.done
 
     def _rows(self, statement: str) -> list[tuple[object, ...]]:
         try:
@@ -168,58 +168,9 @@ class PinDatabase:
         except sqlite3.Error as error:
             raise IoError(call="read of state.db", error=str(error)) from error
 
-    def _write(self) -> None:
-        while (group := self._next_group()) is not None:
-            # Who stopped waiting has changed the books all the same, so it is written too; from
-            # here on nobody can cancel what is about to be answered.
-            waiting = [one.done for one in group if one.done.set_running_or_notify_cancel()]
-            failure = self._committed(group)
-            for done in waiting:
-                if failure is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(failure)
-
-    def _committed(self, group: list[_Operation]) -> StateUnwritable | None:
-        try:
-            return self._commit(group)
-        except Exception as error:
-            # Whatever it is: the thread lives, and those who wait are told.
-            log.error("a pin could not be written; this is a bug", exc_info=error)
-            with self._using:
-                self._roll_back()
-            return StateUnwritable(error=repr(error))
-
-    def _next_group(self) -> list[_Operation] | None:
-        """What is queued, at least one; None when closed and all is written."""
-        first = self._queue.get()
-        if first is None:
-            return None
-        group = [first]
-        while len(group) < GROUP_MAX and not self._queue.empty():
-            following = self._queue.get()
-            if following is None:
-                self._queue.put(None)
-                break
-            group.append(following)
-        return group
-
-    def _commit(self, group: list[_Operation]) -> StateUnwritable | None:
-        """Apply a group in one transaction, all or nothing."""
-        names = sorted({operation.name for operation in group if operation.name})
-        with self._using:
-            try:
-                self._apply(group, names)
-            except sqlite3.Error as error:
-                self._roll_back()
-                return StateUnwritable(error=str(error))
-        for name in names:
-            self._reach(f"{name}.committed")
-        return None
-
-    def _apply(self, group: list[_Operation], names: list[str]) -> None:
+    def _commit(self, changes: Sequence[PinChange], names: Sequence[str]) -> None:
         # Each call waits for the interpreter, which the loop's thread may have: as few as can be.
-        calls = list(_calls(group))
+        calls = list(_calls(changes))
         if len(calls) > 1:
             self._connection.execute("BEGIN IMMEDIATE")
             for call in calls:
@@ -231,21 +182,22 @@ class PinDatabase:
         self._connection.execute(*calls[0])
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
+        with self._using:
             try:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
             except sqlite3.Error:
                 # SQLite has rolled back by itself then; the next BEGIN tells if not.
                 return
 
 
-def _calls(group: list[_Operation]) -> Iterator[tuple[str, _Values]]:
+def _calls(changes: Sequence[PinChange]) -> Iterator[tuple[str, _Values]]:
     """Statements with their values, in order: pins that are put one after another are put by one.
 
     Removals are not, since SQLite would look for several of them in the whole table.
     """
-    for statement, run in groupby(group, key=lambda operation: operation.statement):
-        rows = [operation.values for operation in run]
+    for statement, run in groupby(changes, key=lambda change: change.statement):
+        rows = [change.values for change in run]
         if statement == _PUT:
             yield statement + f", {_ROW}" * (len(rows) - 1), tuple(chain.from_iterable(rows))
         else:
