@@ -130,6 +130,9 @@ async def test_retired_content_comes_again_while_its_last_pin_goes(root: Path) -
             coming = asyncio.create_task(node.put("model", 2 * BLOCK, "old"))
             met = asyncio.create_task(hold.met.wait())
             await soon(asyncio.wait([coming, met], return_when=asyncio.FIRST_COMPLETED))
+            if coming.done():
+                # It has fewer calls; the next one is that of the pin itself.
+                hold.let_go()
             await node.cache.unpin("replica", KEY)
             hold.let_go()
             met.cancel()
