@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from weightd.cache.context import Context
 from weightd.cache.records import Event, VerifyView, WarmView
+from weightd.errors import Draining, IoError
 
 FIRST_SECONDS: Final = 0.05
 TOLD_SECONDS: Final = 0.5
 """Before the first line about how far it is, and between two."""
+
+LOOKED_AT_SECONDS: Final = 0.5
+"""Between two looks at whether a reading gives anything."""
 
 View: TypeAlias = Callable[[bool], VerifyView | WarmView]
 """How far it is; whether it has ended is given."""
@@ -61,6 +65,34 @@ class Following:
 
     def _event(self, seq: int, type: str, view: VerifyView | WarmView, **more: object) -> Event:
         return Event(seq, type, self._context.clock.now(), {**more, self._name: view})
+
+
+async def while_it_gives(
+    work: asyncio.Future[Any],
+    seen: Callable[[], object],
+    seconds: float,
+    call: Callable[[], str],
+    draining: asyncio.Future[Any] | None = None,
+) -> None:
+    """Wait for the end of a reading in a thread, of which ``seen`` is how far it is.
+
+    Raises IoError, which names the ``call``, when nothing more came for so many ``seconds``,
+    and Draining once ``draining`` is done.
+    """
+    clock = asyncio.get_running_loop()
+    before, at = seen(), clock.time()
+    waits = [work] if draining is None else [work, draining]
+    while not work.done():
+        if draining is not None and draining.done():
+            raise Draining
+        if before != (now := seen()):
+            before, at = now, clock.time()
+        left = at + seconds - clock.time()
+        if left <= 0:
+            raise IoError(call=call(), error=f"the disk gave nothing for {seconds:g} s")
+        await asyncio.wait(
+            waits, timeout=min(left, LOOKED_AT_SECONDS), return_when=asyncio.FIRST_COMPLETED
+        )
 
 
 def rate_and_eta(

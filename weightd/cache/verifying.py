@@ -11,19 +11,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from weightd.cache.checks import Checks
 from weightd.cache.context import Context
-from weightd.cache.following import Following, rate_and_eta
+from weightd.cache.following import Following, rate_and_eta, while_it_gives
 from weightd.cache.records import VerifyView
-from weightd.errors import IoError, NotResident, TooMany, WeightdError
+from weightd.errors import NotResident, TooMany, WeightdError
 from weightd.ledger import Generation
 from weightd.model import Key, Manifest
 from weightd.store import Flaw, Reading, Verified
-
-LOOKED_AT_SECONDS: Final = 0.5
-"""Between two looks at whether the disk still gives bytes."""
 
 Outcome: TypeAlias = Literal["whole", "damaged", "gone", "failed", "draining"]
 
@@ -144,23 +141,17 @@ class Verifications:
 
     async def _read(self, course: _Course) -> Verified:
         """Read it in a thread, which ends soon after this does.  Raises IoError."""
-        seconds, clock = self._context.options.read_timeout, asyncio.get_running_loop()
         reading = course.reading
         work = self._context.workers.verify(self._context.store.verify, course.manifest, reading)
         # Nobody may be there any more to see it fail.
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        seen, seen_at = (-1, reading.file), clock.time()
         try:
-            while not work.done():
-                if seen != (now := (reading.done, reading.file)):
-                    seen, seen_at = now, clock.time()
-                left = seen_at + seconds - clock.time()
-                if left <= 0:
-                    raise IoError(
-                        call=f"read of {reading.file or 'the manifest'} of {course.manifest.key}",
-                        error=f"the disk gave nothing for {seconds:g} s",
-                    )
-                await asyncio.wait([work], timeout=min(left, LOOKED_AT_SECONDS))
+            await while_it_gives(
+                work,
+                lambda: (reading.done, reading.file),
+                self._context.options.read_timeout,
+                lambda: f"read of {reading.file or 'the manifest'} of {course.manifest.key}",
+            )
             verified = work.result()
         finally:
             reading.stopping = True

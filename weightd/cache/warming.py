@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Final, Literal
 
 from weightd.cache.context import Context
-from weightd.cache.following import Following, rate_and_eta
+from weightd.cache.following import Following, rate_and_eta, while_it_gives
 from weightd.cache.lookups import Lookups
 from weightd.cache.records import WarmView
-from weightd.errors import Draining, IoError, NotResident, TooMany, WeightdError
+from weightd.errors import Draining, NotResident, TooMany, WeightdError
 from weightd.ledger import Generation
 from weightd.model import Key, Manifest
 from weightd.store import Warming
-
-LOOKED_AT_SECONDS: Final = 0.5
-"""Between two looks at whether the disk still gives bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,13 @@ class Warmings:
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         draining = asyncio.ensure_future(self._draining.wait())
         try:
-            await self._while_it_gives(work, draining, warming, str(manifest.key))
+            await while_it_gives(
+                work,
+                lambda: warming.done,
+                context.options.read_timeout,
+                lambda: f"reading of {manifest.key}",
+                draining,
+            )
         finally:
             warming.stopping = True
             draining.cancel()
@@ -137,28 +139,3 @@ class Warmings:
             raise NotResident(key=str(manifest.key)) from None
         assert course.cached is not None, "nobody else stops it"
         return Warmed(manifest.bytes, course.cached)
-
-    async def _while_it_gives(
-        self,
-        work: asyncio.Future[int | None],
-        draining: asyncio.Future[Literal[True]],
-        warming: Warming,
-        key: str,
-    ) -> None:
-        """Wait for the end of a reading.  Raises IoError when nothing more comes, and Draining."""
-        clock, seconds = asyncio.get_running_loop(), self._context.options.read_timeout
-        seen, seen_at = -1, clock.time()
-        while not work.done():
-            if draining.done():
-                raise Draining
-            if seen != warming.done:
-                seen, seen_at = warming.done, clock.time()
-            if clock.time() - seen_at >= seconds:
-                raise IoError(
-                    call=f"reading of {key}", error=f"the disk gave nothing for {seconds:g} s"
-                )
-            await asyncio.wait(
-                (work, draining),
-                timeout=LOOKED_AT_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )

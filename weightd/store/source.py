@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-# One reused buffer per transfer; 256 KiB to 1 MiB measured alike, larger ones slower.
+# One reused buffer where a file is read; 256 KiB to 1 MiB measured alike, larger ones slower.
 BUFFER_BYTES: Final = 512 << 10
 
 Claim: TypeAlias = Callable[[int], None]
