@@ -37,7 +37,7 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 LINGER_SECONDS: Final = 2.0
 """How long what a refused peer still sends is thrown away, so that it sees its answer."""
 
-FIRST_REQUEST_SECONDS: Final = 5.0
+FIRST_REQUEST_SECONDS: Final = 3.0
 NEXT_REQUEST_SECONDS: Final = 1.0
 """How long who connected and said nothing yet, and who had an answer and may ask again, are still
 heard while the daemon hands over to its next instance."""

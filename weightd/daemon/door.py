@@ -55,6 +55,7 @@ class Door(uvicorn.Server):
         )
         self._listener = listener
         self.passed = passed
+        self.opened = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -64,6 +65,10 @@ class Door(uvicorn.Server):
     async def answer(self) -> None:
         """Serve until `leave` was called and the last response is out."""
         await self.serve(sockets=[self._listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
 
     async def hand_over(self) -> None:
         """Take no further connection, and hear who has one to the end of his request.

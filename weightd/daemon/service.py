@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -62,6 +63,8 @@ def serve(settings: Settings, budget: Budget, announce: Announce, read: Read) ->
     Raises StartRefused with every reason.
     """
     set_up_logging(settings.log_format, settings.log_level)
+    # Whoever ends it for not answering (a watchdog's SIGABRT) leaves where each thread stood.
+    faulthandler.enable()
     raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_live(settings, budget, announce, read))
@@ -94,11 +97,16 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
         async with AsyncExitStack() as life:
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
-            await life.enter_async_context(_answering(doors, signals.stop))
+            # Who connects to a socket that was passed waits in the kernel until there is an answer;
+            # at the others he would be refused before they are bound, and is told it starts after.
+            bound = [door for door in doors if not door.passed]
+            await life.enter_async_context(_answering(bound, signals.stop))
             async with starting(f"reading what is in {settings.root}"):
                 with _standing_for_good():
                     await _start(cache, settings)
                 snapshot = await cache.snapshot()
+            passed = [door for door in doors if door.passed]
+            await life.enter_async_context(_answering(passed, signals.stop))
             _announce(_whereabouts(settings, snapshot, places), settings, announce)
             heart.say("READY=1")
             async with heart.beating():
@@ -217,6 +225,10 @@ async def _answering(doors: list[Door], stop: asyncio.Event) -> AsyncIterator[No
     for server in servers:
         server.add_done_callback(lambda _: stop.set())
     try:
+        for server, door in zip(servers, doors, strict=True):
+            opened = asyncio.ensure_future(door.opened.wait())
+            await asyncio.wait({opened, server}, return_when=asyncio.FIRST_COMPLETED)
+            opened.cancel()
         yield
     finally:
         for door in doors:
