@@ -1,0 +1,92 @@
+"""The log of a whole daemon: what is in it at debug, and what never is."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.api.origin import http_origin
+from tests.daemon.test_network import ask, ports
+from tests.polling import until
+from tests.system.daemon import Daemon, running
+
+TOKEN = "token-hush-token-hush-token"
+SIGNATURE = "signature-hush"
+PASSWORD = "password-hush"
+CREDENTIAL = "credential-hush"
+SECRETS = (TOKEN, SIGNATURE, PASSWORD, CREDENTIAL)
+
+SETTINGS = """
+[credentials]
+weights = "{credential}"
+
+[[preload]]
+key = "preloaded"
+source = "{preload}"
+"""
+
+
+def lines(daemon: Daemon) -> list[Any]:
+    """Each line of the log, which is JSON."""
+    return [json.loads(line) for line in daemon.log.read_text().splitlines()]
+
+
+def told(daemon: Daemon, message: str) -> list[Any]:
+    return [line for line in lines(daemon) if line["message"] == message]
+
+
+def test_no_secret_is_ever_logged(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "credential").write_text(CREDENTIAL)
+    with http_origin() as origin:
+        signed = f"{origin.file('m.bin', bytes(10_000))}?X-Amz-Signature={SIGNATURE}"
+        user = signed.replace("http://", f"http://user:{PASSWORD}@")
+        absent = f"{origin.url}/absent.bin?X-Amz-Signature={SIGNATURE}"
+        config = tmp_path / "weightd.toml"
+        config.write_text(SETTINGS.format(credential=tmp_path / "credential", preload=signed))
+        options = [
+            *("--log-format", "json", "--log-level", "debug", "--config", str(config)),
+            *("--api-listen", "127.0.0.1:0", "--token-file", str(tmp_path / "token")),
+        ]
+        with running(root, capacity=10_000_000, options=options, ready=False) as daemon:
+            until(lambda: told(daemon, "ready"), daemon.said)
+            for number, source in enumerate((signed, user, absent, [absent, signed])):
+                asked = {"key": f"m{number}", "source": source, "credential": "weights"}
+                daemon.client.call("POST", "/v1/fetch?wait=30", json.dumps(asked).encode())
+            (port,) = ports(daemon)
+            assert ask(port, TOKEN, "GET", "/v1/models") == (200, "")
+            assert ask(port, SIGNATURE, "GET", "/v1/models") == (401, "unauthorized")
+            daemon.client.call("GET", f"/v1/models/m?token={TOKEN}")
+            daemon.client.call("GET", "/v1/models/m", headers={"Authorization": f"Bearer {TOKEN}"})
+            config.write_text(config.read_text().replace("preloaded", "another"))
+            daemon.process.send_signal(signal.SIGHUP)
+            until(lambda: told(daemon, "SIGHUP: a setting has changed"), daemon.said)
+            assert daemon.stop() == 0
+        log = daemon.log.read_text()
+        assert not [secret for secret in SECRETS if secret in log]
+        assert {line["key"] for line in told(daemon, "fetched")} >= {"m0", "m3"}
+        assert told(daemon, "fetch-failed")
+        (unauthorized,) = told(daemon, "a request was refused")
+        assert unauthorized["code"] == "unauthorized"
+        assert len(told(daemon, "request")) >= 7
+        assert [line["message"] for line in lines(daemon)][-1] == "stopped"
+
+
+def test_debugging_is_switched_on_and_off_by_a_signal(root: Path) -> None:
+    options = ["--log-level", "warning", "--log-format", "json"]
+    with running(root, capacity=10_000_000, options=options, ready=False) as daemon:
+        until(lambda: daemon.socket.exists() and daemon.client.call("GET", "/readyz").status == 200)
+        assert not lines(daemon)
+        for count, level in enumerate(("debug", "warning"), 1):
+            daemon.process.send_signal(signal.SIGUSR1)
+            until(lambda count=count: len(switches(daemon)) == count, daemon.said)
+            assert switches(daemon)[-1]["log_level"] == level
+            daemon.client.call("GET", "/v1/status")
+        assert len(told(daemon, "request")) == 1
+        assert daemon.stop() == 0
+
+
+def switches(daemon: Daemon) -> list[Any]:
+    return [line for line in lines(daemon) if "log_level" in line]
