@@ -11,6 +11,7 @@ from tests.api.origin import http_origin
 from tests.daemon.test_network import ask, ports
 from tests.polling import until
 from tests.system.daemon import Daemon, running
+from weightd.daemon.repeats import LINES_MAX
 
 TOKEN = "token-hush-token-hush-token"
 SIGNATURE = "signature-hush"
@@ -29,8 +30,8 @@ source = "{preload}"
 
 
 def lines(daemon: Daemon) -> list[Any]:
-    """Each line of the log, which is JSON."""
-    return [json.loads(line) for line in daemon.log.read_text().splitlines()]
+    """Each line of the log, which is JSON, behind its priority if it goes to the journal."""
+    return [json.loads(line.lstrip("<34567>")) for line in daemon.log.read_text().splitlines()]
 
 
 def told(daemon: Daemon, message: str) -> list[Any]:
@@ -74,18 +75,31 @@ def test_no_secret_is_ever_logged(root: Path, tmp_path: Path) -> None:
         assert [line["message"] for line in lines(daemon)][-1] == "stopped"
 
 
-def test_debugging_is_switched_on_and_off_by_a_signal(root: Path) -> None:
+def test_debugging_by_a_signal_priorities_and_the_bound_on_a_storm(root: Path) -> None:
+    # The log is the journal if the daemon is told its device and inode.
+    log = root.parent / "weightd.log"
+    log.touch()
+    journal = f"{log.stat().st_dev}:{log.stat().st_ino}"
     options = ["--log-level", "warning", "--log-format", "json"]
-    with running(root, capacity=10_000_000, options=options, ready=False) as daemon:
-        until(lambda: daemon.socket.exists() and daemon.client.call("GET", "/readyz").status == 200)
-        assert not lines(daemon)
+    environ = {"JOURNAL_STREAM": journal}
+    with running(root, capacity=10_000, environ=environ, options=options, ready=False) as daemon:
+        daemon.wait_listening()
+        until(lambda: daemon.client.call("GET", "/readyz").status == 200)
+        assert not told(daemon, "request")
         for count, level in enumerate(("debug", "warning"), 1):
             daemon.process.send_signal(signal.SIGUSR1)
             until(lambda count=count: len(switches(daemon)) == count, daemon.said)
             assert switches(daemon)[-1]["log_level"] == level
             daemon.client.call("GET", "/v1/status")
         assert len(told(daemon, "request")) == 1
+        for _ in range(LINES_MAX + 20):
+            assert daemon.client.call("PUT", "/v1/models/m", bytes(20_000)).status == 413
+        assert len(told(daemon, "refused")) == LINES_MAX
         assert daemon.stop() == 0
+        (left_out,) = told(daemon, "lines were left out")
+        assert (left_out["lines"], left_out["like"]) == (20, "refused")
+        priorities = {line[:3] for line in log.read_text().splitlines()}
+        assert priorities == {"<4>", "<6>", "<7>"}
 
 
 def switches(daemon: Daemon) -> list[Any]:
