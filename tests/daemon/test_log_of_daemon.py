@@ -10,7 +10,7 @@ from typing import Any
 from tests.api.origin import http_origin
 from tests.daemon.test_network import ask, ports
 from tests.polling import until
-from tests.system.daemon import Daemon, running
+from tests.system.daemon import Client, Daemon, running
 from weightd.daemon.repeats import LINES_MAX
 
 TOKEN = "token-hush-token-hush-token"
@@ -80,24 +80,27 @@ def test_debugging_by_a_signal_priorities_and_the_bound_on_a_storm(root: Path) -
     log = root.parent / "weightd.log"
     log.touch()
     journal = f"{log.stat().st_dev}:{log.stat().st_ino}"
-    options = ["--log-level", "warning", "--log-format", "json"]
+    replicas = root.parent / "replica.sock"
+    options = ["--log-format", "json", "--replica-socket", str(replicas)]
     environ = {"JOURNAL_STREAM": journal}
-    with running(root, capacity=10_000, environ=environ, options=options, ready=False) as daemon:
+    with running(
+        root, capacity=10_000_000, environ=environ, options=options, ready=False
+    ) as daemon:
         daemon.wait_listening()
         until(lambda: daemon.client.call("GET", "/readyz").status == 200)
         assert not told(daemon, "request")
-        for count, level in enumerate(("debug", "warning"), 1):
+        for count, level in enumerate(("debug", "info"), 1):
             daemon.process.send_signal(signal.SIGUSR1)
             until(lambda count=count: len(switches(daemon)) == count, daemon.said)
             assert switches(daemon)[-1]["log_level"] == level
             daemon.client.call("GET", "/v1/status")
         assert len(told(daemon, "request")) == 1
         for _ in range(LINES_MAX + 20):
-            assert daemon.client.call("PUT", "/v1/models/m", bytes(20_000)).status == 413
-        assert len(told(daemon, "refused")) == LINES_MAX
+            assert Client(replicas).call("DELETE", "/v1/models/m").status == 403
+        assert len(told(daemon, "a request was refused")) == LINES_MAX
         assert daemon.stop() == 0
         (left_out,) = told(daemon, "lines were left out")
-        assert (left_out["lines"], left_out["like"]) == (20, "refused")
+        assert (left_out["lines"], left_out["like"]) == (20, "a request was refused")
         priorities = {line[:3] for line in log.read_text().splitlines()}
         assert priorities == {"<4>", "<6>", "<7>"}
 
