@@ -26,6 +26,7 @@ from weightd.api import EdgeProtocol
 from weightd.api.connections import Connections
 from weightd.daemon.door import Door
 from weightd.daemon.listeners import BACKLOG
+from weightd.request_id import RequestIds
 
 # As many and as long as the headers of a lookup.
 _HEADERS: Final = {"cache-control": "no-store", "vary": "Accept"}
@@ -65,7 +66,7 @@ async def serve(app: ASGIApp, path: str) -> None:
         listener.bind(path)
         listener.listen(BACKLOG)
         connections = Connections(limit=BACKLOG, idle_timeout=60.0)
-        protocol = partial(EdgeProtocol, connections=connections, door="admin")
+        protocol = partial(EdgeProtocol, connections=connections, ids=RequestIds(), door="admin")
         door = Door(app, listener, protocol)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, door.leave, 1.0)
         await door.answer()

@@ -192,7 +192,8 @@ async def test_a_model_that_cannot_be_looked_at_hides_no_other_and_no_round_is_c
         await node.sweep()
         assert [str(view.generation.key) for view in seen(node)] == ["good"]
     assert node.cache.swept_at is None
-    assert "whether bad is in use is not known" in caplog.text
+    told = [one for one in caplog.records if one.message == "whether it is in use is not known"]
+    assert {vars(one)["key"] for one in told} == {"bad"}
     shutil.rmtree(bad.path / "d")
     await node.sweep()
     assert node.cache.swept_at == node.clock.now()

@@ -58,7 +58,7 @@ class App(FastAPI):
         self.state.desk = desk
         self.state.admin = admin
         handlers = [(route, _handler(desk, route, door, admin)) for route in ROUTES]
-        self._edge = Edge(Table(handlers), desk.times, desk.limits.drain)
+        self._edge = Edge(Table(handlers), desk.times, desk.ids, desk.limits.drain)
         for route, handler in handlers:
             self.add_api_route(
                 route.path,
@@ -93,7 +93,7 @@ def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> Ap
 
 def protocol_of(desk: Desk, door: Door) -> partial[EdgeProtocol]:
     """What answers each connection at a door, for uvicorn's ``http``."""
-    return partial(EdgeProtocol, connections=desk.connections, door=door)
+    return partial(EdgeProtocol, connections=desk.connections, ids=desk.ids, door=door)
 
 
 def _handler(desk: Desk, route: Route, door: Door, admin: str) -> Handler:

@@ -17,6 +17,7 @@ from weightd.api.metrics import RequestTimes
 from weightd.api.token import Token
 from weightd.cache import Snapshot, State, WeightCache
 from weightd.errors import Starting, TooMany
+from weightd.request_id import RequestIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Desk:
         self.limits = Limits() if limits is None else limits
         self.token = Token() if token is None else token
         self.times = RequestTimes()
+        self.ids = RequestIds()
         self.connections = Connections(self.limits.connections, self.limits.idle_timeout)
         self._cache = cache
         self._puts = 0

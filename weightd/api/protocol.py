@@ -7,6 +7,7 @@ still sends, and has no limit on the size or the time of a request's head.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import re
 import socket
 import struct
@@ -21,12 +22,14 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from weightd.api import log_lines
 from weightd.api.connections import Connections
 from weightd.api.loans import Loans
 from weightd.api.problems import problem
 from weightd.api.routing import Door
 from weightd.errors import InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
 from weightd.model import Key
+from weightd.request_id import HEADER, REQUEST_ID, RequestIds
 
 HEAD_SECONDS: Final = 20.0
 """How long a peer may take for the request line and headers."""
@@ -58,8 +61,16 @@ class _TooMuch(Exception):
 class EdgeProtocol(HttpToolsProtocol):
     """One connection at a ``door``.  `app.protocol_of` makes what uvicorn takes as ``http``."""
 
-    def __init__(self, *arguments: Any, connections: Connections, door: Door, **options: Any):
+    def __init__(
+        self,
+        *arguments: Any,
+        connections: Connections,
+        ids: RequestIds,
+        door: Door,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
+        self._ids = ids
         self._connections = connections
         self._door = door
         self._owner: tuple[int, int] | None = None
@@ -193,7 +204,9 @@ class EdgeProtocol(HttpToolsProtocol):
     def _turn_away(self) -> None:
         """Say that there are too many, to as many as may wait until they have read it."""
         self._refused = True
-        self.transport.write(_written(TooMany("connections", self._connections.limit)))
+        self.transport.write(
+            _written(TooMany("connections", self._connections.limit), self._ids.new())
+        )
         if self._connections.linger(self):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
@@ -228,7 +241,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if self._leave_to_request_under_way():
             return
-        self.transport.write(_written(error))
+        self.transport.write(_written(error, self._ids.new()))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -310,9 +323,13 @@ def _text(sent: bytes) -> str:
     return sent.decode("utf-8", "backslashreplace")
 
 
-def _written(error: WeightdError) -> bytes:
-    """The whole answer, as it goes over the connection."""
+def _written(error: WeightdError, id: str) -> bytes:
+    """The whole answer, as it goes over the connection; it has an id, as any has, and its line."""
     answer = problem(error)
+    told = contextvars.copy_context()
+    told.run(REQUEST_ID.set, id)
+    told.run(log_lines.tell_refusal, error)
     lines = [STATUS_LINE[answer.status_code]]
-    lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
+    fields = [*answer.raw_headers, (HEADER, id.encode())]
+    lines += [name + b": " + value + b"\r\n" for name, value in fields]
     return b"".join([*lines, b"connection: close\r\n\r\n", bytes(answer.body)])

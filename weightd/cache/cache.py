@@ -151,7 +151,8 @@ class WeightCache:
         report = await context.workers.disk(context.store.scan)
         history = await self._opened(HistoryDatabase, context.store.history_path)
         if history.lost is not None:
-            log.warning("the order of eviction is not remembered: %s", history.lost)
+            figures = {"reason": str(history.lost)}
+            log.warning("the order of eviction is not remembered", extra=figures)
         recency = await context.workers.housekeep(history.load)
         context.clock.not_before(start.latest(report, recency))
         superseded = start.enter(context, report, recency)
@@ -278,7 +279,8 @@ class WeightCache:
             try:
                 await self._memory.flush()
             except IoError as error:
-                log.warning("what was used last is not remembered: %s", error)
+                figures = {"reason": error.detail}
+                log.warning("what was used last is not remembered", extra=figures)
         await asyncio.to_thread(self._close_files)
 
     def _close_files(self) -> None:

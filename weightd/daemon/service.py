@@ -18,6 +18,7 @@ from typing import Final
 import aiofiles
 import uvloop
 
+from weightd import __version__
 from weightd.api import Desk, Limits, Token, create_app, protocol_of
 from weightd.api import Door as DoorName
 from weightd.cache import WeightCache
@@ -26,10 +27,11 @@ from weightd.daemon.banner import Whereabouts, banner, notes
 from weightd.daemon.door import Door
 from weightd.daemon.limits import connections_limit, raise_open_files
 from weightd.daemon.listeners import UnixDoor, open_tcp, open_unix
-from weightd.daemon.logs import set_up_logging
+from weightd.daemon.logs import Level, set_up_logging
 from weightd.daemon.notify import notify
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
+from weightd.daemon.repeats import Repeats
 from weightd.daemon.signals import Signals
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, RootUnusable
@@ -59,22 +61,26 @@ def serve(settings: Settings, budget: Budget, announce: Announce, read: Read) ->
     ``announce`` gets the lines for a person once everything answers.
     Raises StartRefused with every reason.
     """
-    set_up_logging(settings.log_format, settings.log_level)
+    repeats = set_up_logging(settings.log_format, settings.log_level)
     raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(settings, budget, announce, read))
+        runner.run(_live(settings, budget, announce, read, repeats))
 
 
-async def _live(settings: Settings, budget: Budget, announce: Announce, read: Read) -> None:
+async def _live(
+    settings: Settings, budget: Budget, announce: Announce, read: Read, repeats: Repeats
+) -> None:
     # Whoever reads content shares them, see `weightd.api.sending`.
     threads = ThreadPoolExecutor(_CONTENT_THREADS, thread_name_prefix="weightd-content")
     asyncio.get_running_loop().set_default_executor(threads)
-    signals = Signals()
+    began = asyncio.get_running_loop().time()
+    level = Level(settings.log_level)
+    signals = Signals(level)
     signals.watch()
     reach = _reach()
     with ExitStack() as held:
         store, places = _take_places(settings, reach, held)
-        log.info("starting on %s", settings.root)
+        log.info("starting", extra={"root": settings.root, "version": __version__})
         async with aiofiles.open(_BOOT_ID) as file:
             boot_id = (await file.read()).strip()
         cache = WeightCache(
@@ -86,16 +92,18 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             reach=reach,
         )
         token = Token(_token(settings))
-        reload = Reload(settings, budget, read, cache, token)
+        reload = Reload(settings, budget, read, cache, token, level)
         doors = _doors(settings, cache, places, token)
         async with AsyncExitStack() as life:
+            await life.enter_async_context(repeats.telling())
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
             await life.enter_async_context(_answering(doors, signals.stop))
             with _standing_for_good():
                 await _start(cache, settings)
             snapshot = await cache.snapshot()
-            _announce(_whereabouts(settings, snapshot, places), settings, announce)
+            seconds = asyncio.get_running_loop().time() - began
+            _announce(_whereabouts(settings, snapshot, places), settings, announce, seconds)
             notify("READY=1")
             async with reload.watching(signals.hung_up):
                 await signals.stop.wait()
@@ -287,14 +295,17 @@ def _whereabouts(settings: Settings, snapshot: Snapshot, places: Places) -> Wher
     )
 
 
-def _announce(at: Whereabouts, settings: Settings, announce: Announce) -> None:
+def _announce(at: Whereabouts, settings: Settings, announce: Announce, seconds: float) -> None:
+    """Say that it is ready, ``seconds`` after it began: to a person, and in the log."""
     if settings.log_format == "text":
         announce(banner(at))
-        return
-    figures = {name: getattr(at, name) for name in Whereabouts.__slots__}
-    log.info("ready", extra=figures)
-    for note in notes(at):
-        log.warning("%s", note)
+        figures = {"models": at.models, "resident": at.resident, "capacity": at.capacity}
+    else:
+        figures = {name: getattr(at, name) for name in Whereabouts.__slots__}
+    log.info("ready", extra={**figures, "seconds": round(seconds, 3)})
+    if settings.log_format == "json":
+        for note in notes(at):
+            log.warning("%s", note)
 
 
 async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
