@@ -43,11 +43,17 @@ class Bar {
   constructor(element) {
     this.element = element;
     this.parts = new Map();
+    this.limit = make("div", "limit");
+    this.limit.hidden = true;
+    element.append(this.limit);
   }
 
-  /** `parts` are [name, bytes]; those of no bytes are not drawn. */
-  show(parts, label) {
+  /** `parts` are [name, bytes]; those of no bytes are not drawn.  Past `capacity` is a mark. */
+  show(parts, label, capacity = Infinity) {
     const whole = parts.reduce((sum, [, size]) => sum + size, 0) || 1;
+    const over = capacity < whole;
+    if (over) this.limit.style.left = `${(100 * capacity) / whole}%`;
+    show(this.limit, over);
     for (const [name, size] of parts) {
       const part = this.part(name);
       part.style.flexGrow = String(size / whole);
@@ -94,7 +100,7 @@ function showBudget(seen) {
   say($("capacity"), `of ${bytes(capacity)} on the disk${
     status.over_budget_bytes ? `, ${bytes(status.over_budget_bytes)} over the budget` : ""}`);
   const words = present.map(([name, size]) => `${OCCUPANTS[name][0]} ${bytes(size)}`).join(", ");
-  budgetBar.show(parts, `Budget of ${bytes(capacity)}: ${words}`);
+  budgetBar.show(parts, `Budget of ${bytes(capacity)}: ${words}`, capacity);
   legend.show(present.map(([name, size]) => [name, size, capacity]));
   showDisk(status);
 }

@@ -60,6 +60,7 @@ function found(seen) {
 }
 
 function draw() {
+  noteSelection();
   showState(shown);
   showNotes(shown);
   showBudget(shown);
@@ -116,6 +117,7 @@ function showLost() {
 function tickOn() {
   if (document.hidden) return;
   // What was said last grows no older by itself: nobody knows what has become of it.
+  noteSelection();
   if (lostAt === null) {
     tickAll();
     if (shown !== null) showState(shown);

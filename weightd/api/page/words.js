@@ -69,15 +69,20 @@ const named = (tag, name = "") => {
   return made;
 };
 
-/** Set an element's only text, if it is another; text in which a selection ends is let be. */
+/** The texts in which a selection begins and ends, asked once for all that is then said. */
+let selected = [];
+function noteSelection() {
+  const selection = getSelection();
+  selected = selection.isCollapsed ? [] : [selection.anchorNode, selection.focusNode];
+}
+
+/** Set an element's only text, if it is another; one in which a selection ends is let be. */
 function say(element, text) {
-  const held = getSelection();
   const node = element.firstChild;
   if (node === null) {
     if (text !== "") element.append(text);
-  } else if (node.data !== text) {
-    const selected = !held.isCollapsed && (held.anchorNode === node || held.focusNode === node);
-    if (!selected) node.data = text;
+  } else if (node.data !== text && !selected.includes(node)) {
+    node.data = text;
   }
 }
 
@@ -108,8 +113,10 @@ const setClock = (said) => { skew = Date.parse(said) - Date.now(); };
 function since(element, instant, before = "", after = "") {
   element.dataset.before = before;
   element.dataset.after = after;
-  set(element, "datetime", instant);
-  set(element, "title", moment(Date.parse(instant) - skew));
+  if (element.dateTime !== instant) {
+    element.dateTime = instant;
+    element.title = moment(Date.parse(instant) - skew);
+  }
   tick(element);
 }
 
