@@ -14,6 +14,7 @@ from weightd.api import adoptions, fetches, models, node, pins, uploads, verify,
 from weightd.api.desk import Desk
 from weightd.api.edge import Edge
 from weightd.api.openapi import describe, options
+from weightd.api.page import routes as page
 from weightd.api.protocol import EdgeProtocol
 from weightd.api.routing import ADMIN, Answer, Door, Handler, Route, Table, closed
 from weightd.api.token import guarded
@@ -33,6 +34,7 @@ ROUTES: Final = (
     *verify.ROUTES,
     *warm.ROUTES,
     *node.ROUTES,
+    *page.ROUTES,
     Route(
         "GET",
         "/openapi.json",
@@ -57,6 +59,7 @@ class App(FastAPI):
         )
         self.state.desk = desk
         self.state.admin = admin
+        self.state.door = door
         handlers = [(route, _handler(desk, route, door, admin)) for route in ROUTES]
         self._edge = Edge(Table(handlers), desk.times, desk.ids, desk.limits.drain)
         for route, handler in handlers:
@@ -102,5 +105,6 @@ def _handler(desk: Desk, route: Route, door: Door, admin: str) -> Handler:
         return route.handler
     refusal = closed(route, door, admin)
     if route.by_token(door):
-        return guarded(route.handler, desk.token, admin, refusal if door == "public" else None)
+        otherwise = refusal if door == "public" else None
+        return guarded(route.handler, desk.token, admin, otherwise, for_browsers=route.for_browsers)
     return refusal

@@ -21,12 +21,13 @@ from weightd.cache.checks import Checks
 from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
-from weightd.cache.evictions import Evictions
+from weightd.cache.evictions import RECENT, Evictions
 from weightd.cache.fetching.front import Fetching
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
 from weightd.cache.lost_pins import LostPins
+from weightd.cache.overview import ARRIVALS_SHOWN, FAILURES_SHOWN, Overview, Wanted, overview
 from weightd.cache.pin_writer import PinWriter
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
@@ -159,6 +160,8 @@ class WeightCache:
         self._foreign = tuple(report.foreign)
         last = await context.workers.housekeep(history.last_eviction_sequence)
         self._evictions.last_sequence = last
+        journal = await context.workers.housekeep(history.evictions, RECENT, max(0, last - RECENT))
+        self._evictions.recent.extend(journal)
         self._publications.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
@@ -448,6 +451,18 @@ class WeightCache:
         page = await self._memory.journal(limit, since)
         more = bool(page) and page[-1].sequence < last
         return page, page[-1].sequence if more else None
+
+    def overview(self, wanted: Wanted) -> Overview:
+        """What a person wants to see at one look, while starting too."""
+        started = self._upkeep is not None
+        return overview(
+            self._context,
+            wanted,
+            uploads=self.uploads.views(),
+            fetches=self._fetching.under_way(ARRIVALS_SHOWN) if started else ((), 0),
+            failures=self._fetching.last_failures(FAILURES_SHOWN) if started else (),
+            evictions=list(reversed(self._evictions.recent)),
+        )
 
     @property
     def ailing(self) -> tuple[str, ...]:

@@ -222,7 +222,7 @@ def _doors(settings: Settings, cache: WeightCache, places: Places, token: Token)
         connections=connections_limit(),
         idle_timeout=settings.idle_timeout,
     )
-    desk = Desk(cache, limits, token)
+    desk = Desk(cache, limits, token, places.admin.path)
     where = f"the admin socket ({places.admin.path})"
     doors = [_door(desk, "admin", places.admin.socket, where)]
     if places.replica is not None:
