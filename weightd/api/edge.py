@@ -60,14 +60,14 @@ class Edge:
         else:
             exchange = _Exchange(receive, send)
         try:
-            await _answer(found.handler, scope, exchange)
+            await _answer(found.handler, scope, exchange, self._times)
         finally:
             label = method if method in METHODS else UNKNOWN
             seconds = time.perf_counter() - begun
             self._times.observe(found.path, label, exchange.status or 500, seconds)
 
 
-async def _answer(handler: Handler, scope: Scope, exchange: _Exchange) -> None:
+async def _answer(handler: Handler, scope: Scope, exchange: _Exchange, times: RequestTimes) -> None:
     try:
         response = await handler(Request(scope, exchange.receive))
         await response(scope, exchange.receive, exchange.send)
@@ -78,6 +78,7 @@ async def _answer(handler: Handler, scope: Scope, exchange: _Exchange) -> None:
         # Returning from a begun answer without its end makes the server close the connection.
         if not exchange.status:
             refusal = error if isinstance(error, WeightdError) else Internal()
+            times.count_problem(refusal.code)
             await problem(refusal)(scope, exchange.receive, exchange.send)
 
 

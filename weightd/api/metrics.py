@@ -76,9 +76,13 @@ _GAUGES: Final = {
 
 
 class RequestTimes:
-    """How long requests took, by route, method and status.  Used on the loop's thread only."""
+    """How long requests took, by route, method and status, and the problems that were answered.
+
+    Used on the loop's thread only.
+    """
 
     def __init__(self) -> None:
+        self._problems: dict[str, int] = {}
         self._counts: dict[tuple[str, str, str], list[int]] = {}
         self._sums: dict[tuple[str, str, str], float] = {}
 
@@ -95,6 +99,19 @@ class RequestTimes:
             self.declare(route, method, status)
         self._counts[labels][bisect_left(REQUEST_BOUNDS, seconds)] += 1
         self._sums[labels] += seconds
+
+    def declare_problem(self, code: str) -> None:
+        """Have a series present before its first problem."""
+        self._problems.setdefault(code, 0)
+
+    def count_problem(self, code: str) -> None:
+        """Count one answer that is a problem."""
+        self._problems[code] = self._problems.get(code, 0) + 1
+
+    def problems(self) -> Metric:
+        return _counters(
+            "problems", "Requests that were answered with a problem.", "code", self._problems
+        )
 
     def family(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(
@@ -123,6 +140,7 @@ class SnapshotCollector(Collector):
         yield from self._arrivals()
         yield from self._fetches()
         yield self._times.family()
+        yield self._times.problems()
         yield from self._daemon()
 
     def _daemon(self) -> Iterator[Metric]:
