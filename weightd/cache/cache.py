@@ -433,6 +433,7 @@ class WeightCache:
             foreign=self._foreign,
             started_at=self._started_at,
             waiting=self._admission.waiting,
+            swept=self.swept_at is not None,
             partials=len(self._context.partials),
             fetching=0 if self._upkeep is None else self._fetching.running,
         )
