@@ -72,9 +72,9 @@ class Desk:
         return self._cache.state
 
     @property
-    def ailing(self) -> tuple[str, ...]:
-        """What of the cache keeps failing, while starting too."""
-        return self._cache.ailing
+    def trouble(self) -> str | None:
+        """What is wrong with the cache, as the last beat of its pulse found it."""
+        return self._cache.pulse.trouble
 
     async def snapshot(self) -> Snapshot:
         """Every figure of this instant, while starting too.  Raises IoError."""

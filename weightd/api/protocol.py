@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import re
 import socket
 import struct
@@ -28,7 +29,7 @@ from weightd.api.loans import Loans
 from weightd.api.metrics import RequestTimes
 from weightd.api.problems import problem
 from weightd.api.routing import Door
-from weightd.errors import InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
+from weightd.errors import Draining, InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
 from weightd.model import Key
 from weightd.request_id import HEADER, REQUEST_ID, RequestIds
 
@@ -39,6 +40,11 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 
 LINGER_SECONDS: Final = 2.0
 """How long what a refused peer still sends is thrown away, so that it sees its answer."""
+
+FIRST_REQUEST_SECONDS: Final = 3.0
+NEXT_REQUEST_SECONDS: Final = 1.0
+"""How long who connected and said nothing yet, and who had an answer and may ask again, are still
+heard while the daemon hands over to its next instance."""
 
 CONNECTION: Final = "weightd.connection"
 """The ASGI extension of this server.
@@ -88,6 +94,9 @@ class EdgeProtocol(HttpToolsProtocol):
         self._rest = 0
         # Of requests in a row ``cycle`` is the last, and this the one being answered.
         self._answered: RequestResponseCycle | None = None
+        # Done once the last request is here, or none is to come; None before the handing over.
+        self._heard: asyncio.Future[None] | None = None
+        self._deaf = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -101,6 +110,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
         self.gone.set()
+        self._has_heard()
         self._stop_head_timer()
         if self._answered is not None and not self._answered.response_complete:
             # The server tells the last in a row, and no one else.
@@ -151,6 +161,10 @@ class EdgeProtocol(HttpToolsProtocol):
             self.expect_100_continue = False
         super().on_headers_complete()
         self._head = None
+        if self._heard is not None:
+            # The task that answers has not begun, and says that the connection closes.
+            self.cycle.keep_alive = False
+            self._has_heard()
         # The task that answers has been made and not yet begun.
         self.scope["extensions"] = {
             CONNECTION: {
@@ -188,6 +202,53 @@ class EdgeProtocol(HttpToolsProtocol):
         self.on_message_complete()
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    # -- The handing over to the next instance -------------------------------------
+
+    def hand_over(self) -> asyncio.Future[None]:
+        """Answer the next request, if it comes within a moment, as the last on this connection.
+
+        Who connected before nobody took connections here any more is not refused, and who
+        keeps the connection is told to make another.  Done when no further request comes.
+        """
+        self._heard = self.loop.create_future()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+            self._has_heard()
+        else:
+            # An answer that has begun did not say that the connection closes.
+            moment = FIRST_REQUEST_SECONDS if cycle is None else NEXT_REQUEST_SECONDS
+            self.loop.call_later(moment, self._hear_no_more)
+        return self._heard
+
+    def _has_heard(self) -> None:
+        if self._heard is not None and not self._heard.done():
+            self._heard.set_result(None)
+
+    def _hear_no_more(self) -> None:
+        """Close, but answer what was sent before: what is sent later fails at its sender.
+
+        Only unix sockets can do that; over TCP what crosses the closing is lost, as ever.
+        """
+        if self._busy():
+            self.cycle.keep_alive = False
+        elif not self.transport.is_closing():
+            if self._head:
+                self._refuse(Draining())
+            elif not _shut_for_reading(self.transport):
+                self.transport.close()
+            self._deaf = True
+        # Until the loop has read what was sent before.
+        self.loop.call_later(0.0, self._has_heard)
+
+    def _busy(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open for an answer."""
+        return self._deaf and self._busy()
 
     # -- A place among the connections --------------------------------------------
 
@@ -293,6 +354,19 @@ def _peer(transport: asyncio.Transport) -> tuple[int, int] | None:
     credentials = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     _, uid, gid = _PEER.unpack(credentials)
     return uid, gid
+
+
+def _shut_for_reading(transport: asyncio.Transport) -> bool:
+    """Have the kernel take no more from the peer, which is told so; False over TCP."""
+    found: socket.socket = transport.get_extra_info("socket")
+    if found.family != socket.AF_UNIX:
+        return False
+    with socket.socket(fileno=os.dup(found.fileno())) as one:
+        try:
+            one.shutdown(socket.SHUT_RD)
+        except OSError:
+            return False  # the peer has gone
+    return True
 
 
 def _told(error: httptools.HttpParserError, head: bytes) -> WeightdError:

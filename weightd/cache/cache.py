@@ -31,6 +31,7 @@ from weightd.cache.overview import ARRIVALS_SHOWN, FAILURES_SHOWN, Overview, Wan
 from weightd.cache.pin_writer import PinWriter
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
+from weightd.cache.pulse import Pulse
 from weightd.cache.records import (
     Body,
     Contents,
@@ -124,6 +125,7 @@ class WeightCache:
         )
         self.verifications = Verifications(self._context, self._checks)
         self.warmings = Warmings(self._context, self._lookups)
+        self.pulse = Pulse(self._context)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
@@ -248,10 +250,15 @@ class WeightCache:
         """How many arrivals wait for room."""
         return self._admission.waiting
 
+    def part(self) -> None:
+        """Say from now on that it is not ready; until `drain`, what comes is taken still."""
+        self._context.state = "draining"
+
     def drain(self) -> None:
         """Take nothing new from now on; what is under way goes on."""
-        if self._context.state != "draining":
-            self._context.state = "draining"
+        self.part()
+        if self._context.takes_new:
+            self._context.takes_new = False
             self._context.events.end("draining")
             self.verifications.stop()
             self.warmings.stop()
@@ -464,11 +471,6 @@ class WeightCache:
             failures=self._fetching.last_failures(FAILURES_SHOWN) if started else (),
             evictions=list(reversed(self._evictions.recent)),
         )
-
-    @property
-    def ailing(self) -> tuple[str, ...]:
-        """The loops of the cache's own that keep failing; none when it is well."""
-        return self._context.health.ailing
 
     def events(self, after: int | None = None) -> AsyncIterator[Event | None]:
         """What happens from ``after`` on; None stands for a while without anything."""

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from weightd.api import Token
 from weightd.cache import WeightCache
 from weightd.daemon.logs import Level
+from weightd.daemon.notify import reloading
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, WeightdError
 from weightd.settings import Budget, Settings, SettingsError
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Read: TypeAlias = Callable[[], tuple[Settings, Budget]]
 """Reads flags, environment and file, as a start does.  Raises SettingsError."""
+
+Tell: TypeAlias = Callable[[str], None]
 
 CHANGEABLE: Final = frozenset(
     {
@@ -63,20 +66,22 @@ class Reload:
         self._level = level
 
     @asynccontextmanager
-    async def watching(self, hung_up: asyncio.Event) -> AsyncIterator[None]:
-        """Read again each time ``hung_up`` is set."""
-        task = asyncio.create_task(self._forever(hung_up), name="reload")
+    async def watching(self, hung_up: asyncio.Event, tell: Tell) -> AsyncIterator[None]:
+        """Read again each time ``hung_up`` is set, and ``tell`` the service manager so."""
+        task = asyncio.create_task(self._forever(hung_up, tell), name="reload")
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _forever(self, hung_up: asyncio.Event) -> None:
+    async def _forever(self, hung_up: asyncio.Event, tell: Tell) -> None:
         while True:
             await hung_up.wait()
             hung_up.clear()
+            tell(reloading())
             await self.reload()
+            tell("READY=1")
 
     async def reload(self) -> None:
         """Read and apply; settings with anything wrong in them change nothing."""
