@@ -12,6 +12,7 @@ from tests.deploy.built import NAMES, Object, built, container, containers, only
 from tests.deploy.built import with_pods as _with_pods
 from weightd.api import Limits
 from weightd.daemon.service import _LAST_ANSWERS
+from weightd.labels import label_of
 from weightd.origins.allowing import check_allowed
 from weightd.origins.contract import Trust
 from weightd.origins.reference import parse_reference
@@ -91,6 +92,19 @@ def test_a_replica_mounts_what_the_daemon_answers(name: str, settings: Settings)
     assert settings.file_mode & 0o040
     source = engine["command"][engine["command"].index("--from") + 1]
     check_allowed(parse_reference(source), Trust(allowed=settings.allow_origins or ()))
+
+
+@pytest.mark.parametrize("name", REPLICAS)
+def test_a_replica_prefers_the_nodes_that_have_its_model(name: str) -> None:
+    spec = pod_of(name)["spec"]
+    command = spec["containers"][0]["command"]
+    key = command[command.index("--from") - 1]
+    [preferred] = spec["affinity"]["nodeAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert preferred["preference"]["matchExpressions"] == [
+        {"key": label_of(key), "operator": "Exists"}
+    ]
 
 
 def test_only_the_daemon_itself_has_the_whole_api(settings: Settings) -> None:

@@ -30,6 +30,7 @@ from weightd.daemon.logs import set_up_logging
 from weightd.daemon.notify import notify
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
+from weightd.daemon.residency import Residency
 from weightd.daemon.signals import Signals
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, RootUnusable
@@ -94,6 +95,8 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             await life.enter_async_context(_answering(doors, signals.stop))
             with _standing_for_good():
                 await _start(cache, settings)
+            residency = Residency(cache, settings.node_labels, settings.textfile)
+            await life.enter_async_context(residency.told())
             snapshot = await cache.snapshot()
             _announce(_whereabouts(settings, snapshot, places), settings, announce)
             notify("READY=1")
