@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Final
 
 import pytest
 from kubernetes_validate import validate
 
-from tests.deploy.built import NAMES, Object, built, only, pod_of
+from tests.deploy.built import DEPLOY, NAMES, Object, built, only, pod_of
 
 OLDEST: Final = "1.29"
 """The first that has native sidecars switched on."""
@@ -95,3 +97,11 @@ def _port_names(spec: Object) -> set[str]:
 def _seconds(text: str) -> int:
     assert text.endswith("s")
     return int(text[:-1])
+
+
+@pytest.mark.parametrize("page", sorted(DEPLOY.rglob("*.md")), ids=lambda page: page.name)
+def test_the_pages_link_to_what_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text())
+    assert links
+    for link in links:
+        assert link.startswith("https://") or (page.parent / link).exists(), link
