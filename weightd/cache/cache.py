@@ -312,6 +312,10 @@ class WeightCache:
         """Up to ``limit`` resident models whose keys follow ``after``, and where to go on."""
         return self._lookups.page(after, limit)
 
+    def resident(self) -> list[tuple[Key, int]]:
+        """Every resident model and its bytes, the longest unused first."""
+        return self._lookups.resident()
+
     def content(self, key: Key, file: str) -> AbstractAsyncContextManager[Contents]:
         """Open one file of a model, which is not evicted while it is read.
 

@@ -34,6 +34,7 @@ from weightd.daemon.places import Places, passed_otherwise, take_doors
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
 from weightd.daemon.repeats import Repeats
+from weightd.daemon.residency import Residency
 from weightd.daemon.signals import Signals
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, RootUnusable
@@ -112,6 +113,8 @@ async def _live(
                 with _standing_for_good():
                     await _start(cache, settings)
                 snapshot = await cache.snapshot()
+            residency = Residency(cache, settings.node_labels, settings.textfile)
+            await life.enter_async_context(residency.told())
             passed = [door for door in doors if door.passed]
             await life.enter_async_context(_answering(passed, signals.stop))
             seconds = asyncio.get_running_loop().time() - began
