@@ -54,6 +54,7 @@ test-systemd: $(VENV)/.made  ## Boot a systemd in a container and run the units 
 test-systemd-deps: test-deps  ## Install what test-systemd needs beside (Debian, as root)
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
 		debootstrap systemd-container
+
 test-image: $(VENV)/.made  ## Build the image on a Debian made for it, and run it as Kubernetes would (minutes)
 	$(BIN)/pytest -rP tests/image
 
