@@ -70,7 +70,7 @@ class Edge:
         else:
             exchange = _Exchange(receive, send, id)
         try:
-            await _answer(found, scope, exchange)
+            await _answer(found, scope, exchange, self._times)
         finally:
             label = method if method in METHODS else UNKNOWN
             seconds = time.perf_counter() - begun
@@ -79,7 +79,7 @@ class Edge:
                 log_lines.tell_request(scope, found.path, exchange.status, exchange.fields, seconds)
 
 
-async def _answer(found: Found, scope: Scope, exchange: _Exchange) -> None:
+async def _answer(found: Found, scope: Scope, exchange: _Exchange, times: RequestTimes) -> None:
     try:
         response = await found.handler(Request(scope, exchange.receive))
         await response(scope, exchange.receive, exchange.send)
@@ -91,6 +91,7 @@ async def _answer(found: Found, scope: Scope, exchange: _Exchange) -> None:
         # Returning from a begun answer without its end makes the server close the connection.
         if not exchange.status:
             refusal = error if isinstance(error, WeightdError) else Internal()
+            times.count_problem(refusal.code)
             log_lines.tell_refusal(refusal, scope["method"], found.path, found.parameters)
             await problem(refusal)(scope, exchange.receive, exchange.send)
 

@@ -26,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from weightd.api import log_lines
 from weightd.api.connections import Connections
 from weightd.api.loans import Loans
+from weightd.api.metrics import RequestTimes
 from weightd.api.problems import problem
 from weightd.api.routing import Door
 from weightd.errors import Draining, InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
@@ -72,12 +73,14 @@ class EdgeProtocol(HttpToolsProtocol):
         *arguments: Any,
         connections: Connections,
         ids: RequestIds,
+        times: RequestTimes,
         door: Door,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._ids = ids
         self._connections = connections
+        self._times = times
         self._door = door
         self._owner: tuple[int, int] | None = None
         self._untaken = 0
@@ -265,9 +268,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def _turn_away(self) -> None:
         """Say that there are too many, to as many as may wait until they have read it."""
         self._refused = True
-        self.transport.write(
-            _written(TooMany("connections", self._connections.limit), self._ids.new())
-        )
+        self._write(TooMany("connections", self._connections.limit))
         if self._connections.linger(self):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
@@ -302,11 +303,15 @@ class EdgeProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if self._leave_to_request_under_way():
             return
-        self.transport.write(_written(error, self._ids.new()))
+        self._write(error)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _write(self, error: WeightdError) -> None:
+        self._times.count_problem(error.code)
+        self.transport.write(_written(error, self._ids.new()))
 
     def _leave_to_request_under_way(self) -> bool:
         """Whether a request is being answered, after which or at once the connection closes.

@@ -161,6 +161,7 @@ class Admission:
     def refused(self, key: Key, error: TooLarge | Blocked | DiskFull) -> None:
         """Count and tell a refusal, whether before the first byte or under way."""
         self._context.counters.rejections[error.code] += 1
+        self._context.refusals.note(key, error)
         self._context.events.tell("refused", key=str(key), code=error.code, **_figures(error))
 
     async def verdict(self, size: int, key: Key | None) -> Verdict:

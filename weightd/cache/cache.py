@@ -21,12 +21,13 @@ from weightd.cache.checks import Checks
 from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
-from weightd.cache.evictions import Evictions
+from weightd.cache.evictions import RECENT, Evictions
 from weightd.cache.fetching.front import Fetching
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
 from weightd.cache.lost_pins import LostPins
+from weightd.cache.overview import ARRIVALS_SHOWN, FAILURES_SHOWN, Overview, Wanted, overview
 from weightd.cache.pin_writer import PinWriter
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
@@ -161,6 +162,8 @@ class WeightCache:
         self._foreign = tuple(report.foreign)
         last = await context.workers.housekeep(history.last_eviction_sequence)
         self._evictions.last_sequence = last
+        journal = await context.workers.housekeep(history.evictions, RECENT, max(0, last - RECENT))
+        self._evictions.recent.extend(journal)
         self._publications.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
@@ -309,6 +312,10 @@ class WeightCache:
         """Up to ``limit`` resident models whose keys follow ``after``, and where to go on."""
         return self._lookups.page(after, limit)
 
+    def resident(self) -> list[tuple[Key, int]]:
+        """Every resident model and its bytes, the longest unused first."""
+        return self._lookups.resident()
+
     def content(self, key: Key, file: str) -> AbstractAsyncContextManager[Contents]:
         """Open one file of a model, which is not evicted while it is read.
 
@@ -437,6 +444,7 @@ class WeightCache:
             foreign=self._foreign,
             started_at=self._started_at,
             waiting=self._admission.waiting,
+            swept=self.swept_at is not None,
             partials=len(self._context.partials),
             fetching=0 if self._upkeep is None else self._fetching.running,
         )
@@ -455,6 +463,18 @@ class WeightCache:
         page = await self._memory.journal(limit, since)
         more = bool(page) and page[-1].sequence < last
         return page, page[-1].sequence if more else None
+
+    def overview(self, wanted: Wanted) -> Overview:
+        """What a person wants to see at one look, while starting too."""
+        started = self._upkeep is not None
+        return overview(
+            self._context,
+            wanted,
+            uploads=self.uploads.views(),
+            fetches=self._fetching.under_way(ARRIVALS_SHOWN) if started else ((), 0),
+            failures=self._fetching.last_failures(FAILURES_SHOWN) if started else (),
+            evictions=list(reversed(self._evictions.recent)),
+        )
 
     def events(self, after: int | None = None) -> AsyncIterator[Event | None]:
         """What happens from ``after`` on; None stands for a while without anything."""

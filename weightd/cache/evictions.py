@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 JOURNAL_PENDING_MAX: Final = 10_000
 GONE_PENDING_MAX: Final = 100_000
+RECENT: Final = 20
 
 
 class Evictions:
@@ -37,6 +39,8 @@ class Evictions:
         self.gone: dict[GenerationId, None] = {}
         """What was evicted since recency was written down, in order."""
         self.last_sequence = 0
+        self.recent: deque[Eviction] = deque(maxlen=RECENT)
+        """The end of the journal, what earlier runs wrote included."""
         self.retirements = Retirements(context)
         self.kept: set[GenerationId] = set()
         """Damaged directories that somebody pinned; of their digests only the start is known."""
@@ -367,6 +371,7 @@ class Evictions:
         )
         self._context.counters.evicted(id, size, reason, now)
         self.pending.append(entry)
+        self.recent.append(entry)
         del self.pending[:-JOURNAL_PENDING_MAX]
         self._context.events.tell(
             "evicted",

@@ -65,7 +65,9 @@ class PinWriter:
         try:
             await self._context.workers.pins(self._database.apply, changes)
         except StateUnwritable as error:
+            self._context.unwritable = error.error
             return error
+        self._context.unwritable = None
         return None
 
     @staticmethod

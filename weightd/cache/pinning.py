@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.keepers import pins_of
 from weightd.cache.pin_writer import PinWriter, Told, in_time
 from weightd.cache.records import PinOutcome, PinView
 from weightd.errors import ADMIN_SOCKET, Forbidden, StateUnwritable, TooMany
@@ -165,21 +166,11 @@ class Pins:
 
     def views(self) -> list[PinView]:
         """Every pin."""
+        ledger = self._context.ledger
         return [
-            PinView(
-                kind="pin",
-                generation=one.id,
-                current=self._context.ledger.current(one.id.key) is one,
-                bytes=one.bytes,
-                since=pin.since,
-                holder=pin.holder,
-                until=pin.until,
-                ttl=pin.ttl,
-                forever=pin.forever,
-                uid=pin.uid,
-            )
-            for one in self._context.ledger.generations()
-            for pin in one.pins.values()
+            view
+            for one in ledger.generations()
+            for view in pins_of(one, current=ledger.current(one.id.key) is one)
         ]
 
     async def lapse(self) -> float | None:

@@ -34,6 +34,7 @@ from weightd.daemon.places import Places, passed_otherwise, take_doors
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
 from weightd.daemon.repeats import Repeats
+from weightd.daemon.residency import Residency
 from weightd.daemon.signals import Signals
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, RootUnusable
@@ -112,18 +113,20 @@ async def _live(
                 with _standing_for_good():
                     await _start(cache, settings)
                 snapshot = await cache.snapshot()
-                taken = asyncio.get_running_loop().time() - began
+            residency = Residency(cache, settings.node_labels, settings.textfile)
+            await life.enter_async_context(residency.told())
             passed = [door for door in doors if door.passed]
             await life.enter_async_context(_answering(passed, signals.stop))
-            _announce(_whereabouts(settings, snapshot, places), settings, announce, taken)
+            seconds = asyncio.get_running_loop().time() - began
+            _announce(_whereabouts(settings, snapshot, places), settings, announce, seconds)
             heart.say("READY=1")
             async with heart.beating():
                 async with reload.watching(signals.hung_up, heart.say):
                     await signals.stop.wait()
-                seconds = reload.settings.drain_timeout
+                within = reload.settings.drain_timeout
                 cache.part()
-                heart.say("STOPPING=1", extended(seconds + _ENDING_SECONDS))
-                await _drain(cache, doors, seconds)
+                heart.say("STOPPING=1", extended(within + _ENDING_SECONDS))
+                await _drain(cache, doors, within)
     log.info("stopped")
 
 
@@ -203,7 +206,7 @@ def _doors(settings: Settings, cache: WeightCache, places: Places, token: Token)
         connections=connections_limit(),
         idle_timeout=settings.idle_timeout,
     )
-    desk = Desk(cache, limits, token)
+    desk = Desk(cache, limits, token, places.admin.path)
     where = f"the admin socket ({places.admin.path})"
     doors = [_door(desk, "admin", places.admin, where)]
     if places.replica is not None:

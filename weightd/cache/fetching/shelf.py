@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from weightd.cache.context import Context
@@ -71,6 +72,22 @@ class Jobs:
     def unended(self) -> Iterable[Job]:
         """Those that have not ended, in the order in which they were added."""
         return self._live.values()
+
+    def live_first_running(self, most: int) -> list[Job]:
+        """Those that have not ended, ``most`` at most, and of the queued ones the first."""
+        waiting = [job for job in self._live.values() if job.state == "queued"]
+        running = [job for job in self._live.values() if job.state != "queued"]
+        return [*running, *sorted(waiting, key=Job.turn)][:most]
+
+    def last_failed(self, most: int) -> list[Job]:
+        """Those that failed last, the last first, but for keys that were fetched or begun since."""
+        failed = (
+            job
+            for job in reversed(self._ended.values())
+            if job.state == "failed" and self._last.get(job.key) is job
+            if job.key not in self._live
+        )
+        return list(islice(failed, most))
 
     def newest_first(self) -> list[Job]:
         """Every job."""
