@@ -133,7 +133,7 @@ def test_it_fetches_from_where_it_may_read(machine: Machine) -> None:
     source = {"key": "imported", "source": "file:///srv/model"}
     with settings(machine, 'import_roots = ["/srv"]\n'):
         machine.run("systemctl", "reload", "weightd")
-        until(lambda: "import_roots is /srv" in machine.journal("-n", "5"), machine.journal)
+        until(lambda: "value=/srv" in machine.journal("-n", "5"), machine.journal)
         fetched = machine.client().call(
             "POST",
             "/v1/fetch?wait=60",
