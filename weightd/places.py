@@ -16,7 +16,7 @@ ROOT_VARIABLE: Final = "WEIGHTD_ROOT"
 
 SOCKET_NAME: Final = "weightd.sock"
 SYSTEM_SOCKET: Final = f"/run/weightd/{SOCKET_NAME}"
-"""That of a daemon which root runs."""
+"""That of a daemon which root runs, or systemd."""
 
 
 def default_socket(environ: Mapping[str, str], uid: int) -> str:
@@ -43,7 +43,7 @@ def client_sockets(environ: Mapping[str, str], uid: int) -> tuple[str, ...]:
     """Where a client looks for the daemon, in order.
 
     Where it is told, and nowhere else; otherwise where a daemon of its own would
-    be, then where one that root runs is.  A ``$RUNTIME_DIRECTORY`` may be the
+    be, then where one that root or systemd runs is.  A ``$RUNTIME_DIRECTORY`` may be the
     client's own service's, and says nothing when no socket is in it.
     """
     if environ.get(SOCKET_VARIABLE):

@@ -21,6 +21,7 @@ from tests.booted.image import build
 from tests.booted.machine import Machine, booted
 from tests.daemon.crowd import MODEL, Crowd
 from tests.polling import until
+from tests.system.daemon import GONE
 
 pytestmark = [
     pytest.mark.needs("root", "debootstrap", "systemd-nspawn", "nsenter", "strace"),
@@ -143,6 +144,21 @@ def test_it_fetches_from_where_it_may_read(machine: Machine) -> None:
         assert fetched.status == 200, fetched
     assert fetched.json()["bytes"] == 10_000_000
     machine.run("systemctl", "reload", "weightd")
+
+
+def test_the_group_of_a_socket_is_its_units(machine: Machine) -> None:
+    """A start of the service leaves it as it is, in a directory that is the service's."""
+    stop = ("systemctl", "stop", "weightd.socket", "weightd-listen.socket", "weightd")
+    machine.drop_in("[Socket]\nSocketGroup=video\n", "weightd.socket")
+    try:
+        machine.run(*stop)
+        machine.run("systemctl", "start", "weightd")
+        said = machine.run("stat", "-c", "%U:%G %a", "/run/weightd/weightd.sock")
+        assert said.strip() == "weightd:video 660"
+    finally:
+        machine.no_drop_in("weightd.socket")
+        machine.run(*stop)
+        machine.run("systemctl", "start", "weightd")
 
 
 # -- The watchdog ---------------------------------------------------------------------------
@@ -268,6 +284,11 @@ def test_it_comes_back_after_wrong_ones_were_mended(machine: Machine) -> None:
         machine.run("systemctl", "restart", "weightd", code=1)
         assert machine.told("ActiveState") == "failed"
         assert machine.told("ExecMainStatus") == "2"
+        # Who calls begins it again, and again, until it has been begun ten times.
+        with pytest.raises(GONE):
+            machine.client().status()
+        until(lambda: machine.told("ActiveState", "weightd.socket") == "failed", machine.journal)
+    machine.run("systemctl", "reset-failed", "weightd*")
     said = machine.run("systemctl", "restart", "weightd", code=None)
     assert said == "", machine.journal("-n", "40")
     assert machine.client().status()["state"] == "ready"

@@ -277,7 +277,7 @@ class DrainingProblem(Problem):
 
 
 class UnhealthyProblem(Problem):
-    title_text: ClassVar[str] = "The daemon does not answer in time"
+    title_text: ClassVar[str] = "The daemon is not well"
     code: Literal["unhealthy"]
     seconds: float
 
