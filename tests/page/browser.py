@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import psutil
-from playwright.async_api import Browser, BrowserContext, Page, Playwright
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, expect
 
-from tests.polling import until
+from tests.polling import WITHIN, until
 from tests.system.daemon import Daemon
 
 QUIET: Final = (
@@ -42,6 +42,8 @@ REFUSED: Final = re.compile(r"Failed to load resource: net::ERR_CONNECTION_REFUS
 
 
 async def launched(playwright: Playwright) -> Browser:
+    # For what takes no time; but much else may run on the machine.
+    expect.set_options(timeout=WITHIN * 1000)
     place = shutil.which("chromium")
     assert place is not None
     # Root, as CI is, may not have its sandbox.
