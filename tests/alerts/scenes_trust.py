@@ -8,11 +8,9 @@ from pathlib import Path
 
 from tests.alerts.stage import Stage
 from tests.api.origin import http_origin
-from tests.filesystems.disks import mounted
-from tests.filesystems.neighbour import Neighbour
 from tests.prometheus.life import MB, get, put
 from tests.prometheus.quick import SHORT
-from tests.system.daemon import Client
+from tests.system.faults import FAULTS, failing
 from tests.system.fetching import ask
 
 NO_LEASES = (
@@ -40,10 +38,10 @@ def hit_ratio_collapsed(stage: Stage) -> None:
 
 def regret_rising(stage: Stage) -> None:
     """Two models take turns, and there is room for one."""
-    with stage.daemon() as daemon:
+    with stage.daemon(capacity=MB) as daemon:
         turns = itertools.cycle(("org/a", "org/b"))
-        put(daemon.client, "org/b", 7 * MB)
-        stage.fires(lambda: put(daemon.client, next(turns), 7 * MB))
+        put(daemon.client, "org/b", 700_000)
+        stage.fires(lambda: put(daemon.client, next(turns), 700_000))
         stage.clears()
 
 
@@ -64,20 +62,18 @@ def damage(stage: Stage) -> None:
 
 
 def errors(stage: Stage) -> None:
-    """The disk is full to the last byte, and pins cannot be written."""
-    with mounted("tmpfs", stage.place) as disk, stage.daemon(root=disk / "cache") as daemon:
+    """What is to be on stable storage cannot be flushed, and pins are refused."""
+    [flush] = [fault for fault in FAULTS if fault.name == "fsync"]
+    holders = itertools.count()
+
+    def pin() -> None:
+        daemon.client.call("PUT", f"/v1/pins/pod-{next(holders)}/org/m")
+
+    with stage.daemon() as daemon:
         put(daemon.client, "org/m")
-        neighbour = Neighbour(disk)
-        neighbour.fill()
-        holders = itertools.count()
-        stage.fires(lambda: _pin_for_each(daemon.client, holders))
-        neighbour.leave()
-        stage.clears()
-
-
-def _pin_for_each(client: Client, holders: itertools.count[int]) -> None:
-    for holder in itertools.islice(holders, 20):
-        client.call("PUT", f"/v1/pins/pod-{holder}/org/m")
+        with failing(daemon, flush, "EIO"):
+            stage.fires(pin)
+        stage.clears(pin)
 
 
 def pins_unknown(stage: Stage) -> None:

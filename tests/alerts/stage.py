@@ -62,7 +62,7 @@ class Stage:
 
     def fires(self, meanwhile: Callable[[], object] = _nothing) -> None:
         """Wait until it fires, and see that it was pending before if it has to be."""
-        assert self._state() == "inactive", "before its cause"
+        assert self._state() != "firing", "before its cause"
         if self.waits:
             self._until(lambda: self._state() == "pending", meanwhile, "pending")
         self._until(lambda: self._state() == "firing", meanwhile, "fired")

@@ -44,7 +44,7 @@ SCENES: Final[dict[str, Callable[[Stage], None]]] = {
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with running_prometheus(tmp_path_factory.mktemp("alerts") / "prometheus") as server:
+    with running_prometheus(tmp_path_factory.mktemp("alerts") / "prometheus", "1s") as server:
         yield server
 
 
