@@ -16,7 +16,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-image test-deps test-power-deps test-image-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-systemd test-image test-deps test-power-deps test-systemd-deps test-image-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as 
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
 		busybox-static cpio kmod libeatmydata1 qemu-system-x86
 
+test-systemd: $(VENV)/.made  ## Boot a systemd in a container and run the units under it (Debian, as root; minutes)
+	$(BIN)/pytest -rP tests/booted
+
+test-systemd-deps: test-deps  ## Install what test-systemd needs beside (Debian, as root)
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		debootstrap systemd-container
 test-image: $(VENV)/.made  ## Build the image on a Debian made for it, and run it as Kubernetes would (minutes)
 	$(BIN)/pytest -rP tests/image
 
@@ -58,8 +64,8 @@ test-image-deps: test-deps  ## Install what test-image needs beside (Debian, as 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		aria2 bash btrfs-progs curl dash e2fsprogs faketime fish fuse3 jq mount nginx-light openssl \
-		prometheus strace tar tmux util-linux xfsprogs zsh
+		aria2 bash btrfs-progs chromium curl dash e2fsprogs faketime fish fuse3 jq mount nginx-light openssl \
+		prometheus strace systemd tar tmux util-linux xfsprogs zsh
 	# A Node.js from elsewhere brings an npm of its own, and refuses Debian's beside it.
 	command -v npm || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends npm
 	npm install --global --silent azurite

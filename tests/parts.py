@@ -22,6 +22,8 @@ _PACKAGES: Final = {
     "azure-storage-blob": "azure.storage.blob",
     "huggingface_hub": "huggingface_hub",
     "fuse": "mfusepy",
+    "playwright": "playwright",
+    "axe": "axe_playwright_python",
 }
 
 

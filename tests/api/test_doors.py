@@ -11,7 +11,7 @@ from weightd.api.app import ROUTES
 from weightd.api.routing import Door
 
 OPEN: dict[Door, set[str]] = {
-    "read-only": {"/metrics", "/healthz", "/readyz", "/v1/status", "/v1/models"},
+    "read-only": {"/metrics", "/healthz", "/readyz", "/v1/status", "/v1/models", "/"},
     "public": {"/metrics", "/healthz", "/readyz"},
 }
 

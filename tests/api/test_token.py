@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from tests.api.serving import Served, answering, problem, serving
 from weightd.api import Desk, Door, Token
 from weightd.api.app import ROUTES
+from weightd.api.token import CHALLENGE
 
 TOKEN = "correct-horse-battery-staple"
 PROBES = {"/metrics", "/healthz", "/readyz"}
+SHOWN = ("/v1/status", "/v1/models", "/")
 AS_SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 
 WRONG: dict[str, list[tuple[str, str]]] = {
@@ -64,7 +67,8 @@ async def test_who_does_not_show_the_token_is_told_and_changes_nothing(
                 assert answer.status_code == 403
                 continue
             assert answer.status_code == 401, route
-            assert answer.headers["www-authenticate"] == 'Bearer realm="weightd"'
+            challenge = CHALLENGE if route.for_browsers else 'Bearer realm="weightd"'
+            assert answer.headers["www-authenticate"] == challenge
             assert TOKEN not in answer.text
             if route.method != "HEAD":
                 document = problem(answer)
@@ -118,11 +122,11 @@ async def test_a_listener_on_the_network_shows_what_is_here_to_who_has_the_token
 ) -> None:
     token = Token()
     async with at(root, "public", token) as (_, network):
-        for path in ("/v1/status", "/v1/models"):
+        for path in SHOWN:
             answer = await network.client.get(path, headers=AS_SHOWN)
             assert problem(answer)["code"] == "forbidden"
         token.replace(TOKEN)
-        for path in ("/v1/status", "/v1/models"):
+        for path in SHOWN:
             assert problem(await network.client.get(path))["code"] == "unauthorized"
             assert (await network.client.get(path, headers=AS_SHOWN)).status_code == 200
         # It changes nothing, whoever asks.
@@ -148,3 +152,27 @@ async def test_who_is_not_let_in_is_told_before_his_body(root: Path) -> None:
         finally:
             writer.close()
             await writer.wait_closed()
+
+
+def basic(words: bytes) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(words).decode()}"}
+
+
+@pytest.mark.parametrize("door", ["public", "network"])
+async def test_a_browser_shows_the_token_as_a_password_to_see_the_page(
+    root: Path, door: Door
+) -> None:
+    async with at(root, door, Token(TOKEN)) as (_, network):
+        get = network.client.get
+        shown = basic(f"anybody:{TOKEN}".encode())
+        assert (await get("/", headers=shown)).headers["content-type"].startswith("text/html")
+        as_json = {"Accept": "application/json"}
+        assert (await get("/", headers=shown | as_json)).json()["status"]["models"] == 0
+        # The page that is open says itself that the token is another: no browser asks for it.
+        refused = await get("/", headers=as_json)
+        assert refused.headers["www-authenticate"] == 'Bearer realm="weightd"'
+        for wrong in (TOKEN, f"anybody:{TOKEN}x", f"{TOKEN}:", f"a:b:{TOKEN}", ":"):
+            assert (await get("/", headers=basic(wrong.encode()))).status_code == 401
+        assert (await get("/", headers={"Authorization": "Basic ===="})).status_code == 401
+        # It opens the page, and nothing whatever a page from elsewhere has the browser ask for.
+        assert (await get("/v1/status", headers=shown)).status_code == 401

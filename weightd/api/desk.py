@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from starlette.requests import Request
 
 from weightd.api.connections import Connections
 from weightd.api.edge import DrainLimits
 from weightd.api.metrics import RequestTimes
+from weightd.api.page.sheet import Sheet
 from weightd.api.token import Token
-from weightd.cache import Snapshot, State, WeightCache
+from weightd.cache import Overview, Snapshot, State, Wanted, WeightCache
 from weightd.errors import Starting, TooMany
+from weightd.request_id import RequestIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,19 @@ class Desk:
     """See the module's docstring."""
 
     def __init__(
-        self, cache: WeightCache, limits: Limits | None = None, token: Token | None = None
+        self,
+        cache: WeightCache,
+        limits: Limits | None = None,
+        token: Token | None = None,
+        socket: Path | None = None,
     ) -> None:
+        """``socket`` is where the admin socket is, for those who are told of it."""
         self.limits = Limits() if limits is None else limits
         self.token = Token() if token is None else token
         self.times = RequestTimes()
+        self.ids = RequestIds()
+        self.sheet = Sheet()
+        self.socket = socket
         self.connections = Connections(self.limits.connections, self.limits.idle_timeout)
         self._cache = cache
         self._puts = 0
@@ -61,13 +72,17 @@ class Desk:
         return self._cache.state
 
     @property
-    def ailing(self) -> tuple[str, ...]:
-        """What of the cache keeps failing, while starting too."""
-        return self._cache.ailing
+    def trouble(self) -> str | None:
+        """What is wrong with the cache, as the last beat of its pulse found it."""
+        return self._cache.pulse.trouble
 
     async def snapshot(self) -> Snapshot:
         """Every figure of this instant, while starting too.  Raises IoError."""
         return await self._cache.snapshot()
+
+    def overview(self, wanted: Wanted) -> Overview:
+        """What the page shows beside the figures, while starting too."""
+        return self._cache.overview(wanted)
 
     @contextmanager
     def place_for_put(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from weightd.wire.requests import AdmissionRequest, EventsQuery, EvictionsQuery,
 
 async def get_status(request: Request) -> Response:
     read_query(request, NoQuery)
-    return json_answer(status_words(await _probe(desk_of(request))))
+    return json_answer(status_words(await probe(desk_of(request))))
 
 
 async def post_admission(request: Request) -> Response:
@@ -50,9 +50,9 @@ async def stream_events(request: Request) -> Response:
 async def get_health(request: Request) -> Response:
     read_query(request, NoQuery)
     desk = desk_of(request)
-    snapshot = await _probe(desk)
-    if desk.ailing:
-        raise Unhealthy(desk.limits.probe_timeout, desk.ailing)
+    snapshot = await probe(desk)
+    if desk.trouble is not None:
+        raise Unhealthy(desk.limits.probe_timeout, desk.trouble)
     return json_answer({"status": "ok", "state": snapshot.state})
 
 
@@ -69,13 +69,13 @@ async def get_readiness(request: Request) -> Response:
 async def get_metrics(request: Request) -> Response:
     read_query(request, NoQuery)
     desk = desk_of(request)
-    snapshot = await _probe(desk)
+    snapshot = await probe(desk)
     collector = SnapshotCollector(snapshot, desk.times, time.time())
     text, content_type = render(collector, request.headers.get("accept", ""))
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": content_type})
 
 
-async def _probe(desk: Desk) -> Snapshot:
+async def probe(desk: Desk) -> Snapshot:
     """Every figure, which shows that the cache lives: its loop, its threads and its filesystem.
 
     Raises Unhealthy, or the error that the cache met.
@@ -140,7 +140,7 @@ ROUTES: Final = (
         "/healthz",
         get_health,
         PROBES,
-        "Whether the daemon lives: probes its loop, its threads and its filesystem",
+        "Whether the daemon lives: its loop, its threads and its disk, which took a write lately",
         {200: Answer("It does.", wire.HealthShape)},
         (errors.IoError, Unhealthy),
     ),

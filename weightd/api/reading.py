@@ -173,17 +173,22 @@ def create_conditions(request: Request) -> tuple[bool, Digest | None]:
 
 def prefers_text(request: Request) -> bool:
     """Whether ``text/plain`` is wanted rather than JSON: it must be named, wildcards mean JSON."""
+    return prefers(request, "text/plain", over="application/json")
+
+
+def prefers(request: Request, media: str, *, over: str) -> bool:
+    """Whether ``media`` is named in ``Accept``, and not after the other."""
     accept = request.headers.get("accept", "")
-    if "text/plain" not in accept:
+    if media not in accept:
         return False
-    ranks = {"text/plain": 0.0, "application/json": 0.0}
+    ranks = {media: 0.0, over: 0.0}
     for part in accept.split(","):
         name, *parameters = (piece.strip().lower() for piece in part.split(";"))
         if name in ranks and ranks[name] == 0.0:
             ranks[name] = _quality(parameters)
-    if ranks["text/plain"] == ranks["application/json"]:
-        return accept.index("text/plain") < accept.find("application/json")
-    return ranks["text/plain"] > ranks["application/json"]
+    if ranks[media] == ranks[over]:
+        return accept.index(media) < accept.find(over)
+    return ranks[media] > ranks[over]
 
 
 def _quality(parameters: list[str]) -> float:

@@ -39,6 +39,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 ADMIN: Final[frozenset[Door]] = frozenset({"admin"})
 REPLICA: Final[frozenset[Door]] = frozenset({"admin", "replica"})
 LOCAL: Final[frozenset[Door]] = frozenset({"admin", "replica", "read-only"})
+WATCH: Final[frozenset[Door]] = frozenset({"admin", "read-only"})
 PROBES: Final[frozenset[Door]] = frozenset({"admin", "read-only", "public", "network"})
 
 Errors: TypeAlias = tuple[type[WeightdError], ...]
@@ -84,6 +85,7 @@ class Route:
     ``body`` is a JSON shape, or media types with schemas for bodies that are
     bytes.  ``headers`` are the request headers with a meaning here.  One that is
     ``on_node`` is about files of the user who asks, whom only a unix socket tells.
+    One ``for_browsers`` takes the token as a password too, since a browser can ask for no other.
     """
 
     method: str
@@ -99,6 +101,7 @@ class Route:
     headers: tuple[Header, ...] = ()
     own_head: bool = False
     on_node: bool = False
+    for_browsers: bool = False
 
     def by_token(self, door: Door) -> bool:
         """Whether it is open at a door on the network to those who show the token."""

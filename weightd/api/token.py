@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from weightd.api.problems import problem
+from weightd.api.reading import prefers
 from weightd.api.routing import Handler
 from weightd.errors import Unauthorized
+
+CHALLENGE: Final = 'Bearer realm="weightd", Basic realm="weightd", charset="UTF-8"'
+"""What a browser is told that asks for a page: it then asks its user for a name and the token."""
 
 
 class Token:
@@ -36,26 +44,53 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).digest()
 
 
-def guarded(handler: Handler, token: Token, admin: str, otherwise: Handler | None) -> Handler:
+def guarded(
+    handler: Handler,
+    token: Token,
+    admin: str,
+    otherwise: Handler | None,
+    *,
+    for_browsers: bool = False,
+) -> Handler:
     """What a route answers at a door on the network: what it is, to those who show the token.
 
-    ``otherwise`` is what it answers while there is no token at all.
+    ``otherwise`` is what it answers while there is no token at all.  ``for_browsers`` takes it as
+    a password as well: at one route that changes nothing, for a browser would go on to show it
+    whatever page made it ask.
     """
 
     async def answer(request: Request) -> Response:
         if not token and otherwise is not None:
             return await otherwise(request)
-        _must_show(request, token, admin)
+        try:
+            _must_show(request, token, admin, as_password=for_browsers)
+        except Unauthorized as error:
+            refusal = problem(error)
+            # A page that is open already says it itself, and no browser asks again and again.
+            if for_browsers and not prefers(request, "application/json", over="text/html"):
+                refusal.headers["WWW-Authenticate"] = CHALLENGE
+            return refusal
         return await handler(request)
 
     return answer
 
 
-def _must_show(request: Request, token: Token, admin: str) -> None:
+def _must_show(request: Request, token: Token, admin: str, *, as_password: bool) -> None:
     """Raise Unauthorized unless the request has the token, once."""
     found = [value for name, value in request.headers.raw if name == b"authorization"]
     if not found:
         raise Unauthorized("The request has no token", admin)
     scheme, _, shown = found[0].partition(b" ")
-    if len(found) > 1 or scheme.lower() != b"bearer" or not token.admits(shown.strip(b" ")):
+    shown = shown.strip(b" ")
+    if as_password and scheme.lower() == b"basic":
+        scheme, shown = b"bearer", _password(shown)
+    if len(found) > 1 or scheme.lower() != b"bearer" or not token.admits(shown):
         raise Unauthorized("The token is not the one of this daemon", admin)
+
+
+def _password(credentials: bytes) -> bytes:
+    """The password of HTTP's basic scheme, nothing when that is malformed."""
+    try:
+        return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""

@@ -12,6 +12,7 @@ from weightd.cache.fetching.terms import (
     FetchView,
     Wish,
 )
+from weightd.cache.overview import ArrivalView, ModelView, Order, Overview, Wanted
 from weightd.cache.publishing import Origination
 from weightd.cache.records import (
     EVENT_TYPES,
@@ -32,6 +33,7 @@ from weightd.cache.records import (
     Verdict,
     Victim,
 )
+from weightd.cache.refusals import Refusal
 from weightd.cache.uploads import Owner
 from weightd.store import Announced, Offered
 
@@ -40,6 +42,7 @@ __all__ = [
     "EVENT_TYPES",
     "FETCH_RESULTS",
     "Announced",
+    "ArrivalView",
     "Body",
     "Clock",
     "Contents",
@@ -50,15 +53,19 @@ __all__ = [
     "FetchView",
     "FilesystemFigures",
     "HistogramFigures",
+    "ModelView",
     "Offered",
     "Options",
+    "Order",
     "Origination",
+    "Overview",
     "Owner",
     "PinOutcome",
     "PinView",
     "PutOutcome",
     "PutTerms",
     "Record",
+    "Refusal",
     "Snapshot",
     "Source",
     "State",
@@ -66,6 +73,7 @@ __all__ = [
     "UploadView",
     "Verdict",
     "Victim",
+    "Wanted",
     "WeightCache",
     "Wish",
 ]

@@ -65,18 +65,20 @@ class Adoptions:
         present = sum(blocks(one.file.bytes) for one in files if not one.copy)
         declared = sum(one.file.bytes for one in files)
         want = Want(key, declared, lambda: Need(size, present=present))
-        try:
-            reservation = await self._admission.admit(want, wait)
-        except (TooLarge, Blocked, DiskFull) as error:
-            self._admission.refused(key, error)
-            raise
-        try:
-            await self._admission.granted(reservation)
-            return await completed(self._take(ingest, reservation, files, uid, origination))
-        except NoSpace as error:
-            raise await self._context.no_space(size, error) from error
-        finally:
-            self._evictions.release(reservation)
+        now = self._context.clock.now()
+        with self._context.under_way.bring("adoption", key, declared, now) as bringing:
+            try:
+                reservation = bringing.reservation = await self._admission.admit(want, wait)
+            except (TooLarge, Blocked, DiskFull) as error:
+                self._admission.refused(key, error)
+                raise
+            try:
+                await self._admission.granted(reservation)
+                return await completed(self._take(ingest, reservation, files, uid, origination))
+            except NoSpace as error:
+                raise await self._context.no_space(size, error) from error
+            finally:
+                self._evictions.release(reservation)
 
     async def _take(
         self,

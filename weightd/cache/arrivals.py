@@ -18,6 +18,7 @@ from weightd.cache.intake import Allowance, Meter, check, grows, receive
 from weightd.cache.publishing import Publications
 from weightd.cache.records import Body, PutOutcome, PutTerms
 from weightd.cache.tasks import completed, ended
+from weightd.cache.underway import Bringing
 from weightd.errors import (
     Blocked,
     DiskFull,
@@ -90,22 +91,27 @@ class Arrivals:
         declared = terms.length if terms.length is not None else terms.most or 0
         size = self._context.store.blocks(declared)
         want = Want(key, declared, lambda: Need(size))
-        reservation = await self._admission.admit(want, terms.wait)
-        try:
-            await self._admission.granted(reservation)
-            self._context.counters.admission_seconds.observe(self._context.clock.now() - started)
-            return await self._receive(reservation, body, terms)
-        except NoSpace as error:
-            raise await self._context.no_space(reservation.bytes, error) from error
-        finally:
-            self._evictions.release(reservation)
+        length = terms.length if terms.length is not None else terms.most
+        with self._context.under_way.bring("put", key, length, started) as bringing:
+            reservation = bringing.reservation = await self._admission.admit(want, terms.wait)
+            try:
+                await self._admission.granted(reservation)
+                waited = self._context.clock.now() - started
+                self._context.counters.admission_seconds.observe(waited)
+                return await self._receive(reservation, bringing, body, terms)
+            except NoSpace as error:
+                raise await self._context.no_space(reservation.bytes, error) from error
+            finally:
+                self._evictions.release(reservation)
 
-    async def _receive(self, reservation: Reservation, body: Body, terms: PutTerms) -> PutOutcome:
+    async def _receive(
+        self, reservation: Reservation, bringing: Bringing, body: Body, terms: PutTerms
+    ) -> PutOutcome:
         ingest = self._context.store.begin(reservation.key)
         try:
             await completed(self._context.workers.commit(ingest.make))
             async with self._threads:
-                files = await self._transfer(reservation, ingest, body, terms)
+                files = await self._transfer(reservation, bringing, ingest, body, terms)
             if reservation.refusal is not None:
                 raise reservation.refusal
             publish = self._publications.publish
@@ -116,16 +122,26 @@ class Arrivals:
             await completed(self._evictions.abort(ingest, reservation))
 
     async def _transfer(
-        self, reservation: Reservation, ingest: Ingest, body: Body, terms: PutTerms
+        self,
+        reservation: Reservation,
+        bringing: Bringing,
+        ingest: Ingest,
+        body: Body,
+        terms: PutTerms,
     ) -> tuple[FileEntry, ...]:
         """Let a thread write the body; leave only when that thread is done with it."""
+
+        def received(size: int) -> None:
+            bringing.received += size
+            self._context.counters.received(size)
+
         allowance = Allowance(
             self._admission, reservation, self._context.progress.wrote, growing=grows(terms)
         )
         receiving: asyncio.Future[tuple[FileEntry, ...]] | None = None
         try:
             async with body as source:
-                metered = Meter(source, reservation, terms, self._context.counters.received)
+                metered = Meter(source, reservation, terms, received)
                 receiving = self._context.workers.transfer(
                     receive, ingest, metered, allowance, reservation.key, terms
                 )

@@ -21,15 +21,17 @@ from weightd.cache.checks import Checks
 from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
-from weightd.cache.evictions import Evictions
+from weightd.cache.evictions import RECENT, Evictions
 from weightd.cache.fetching.front import Fetching
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
 from weightd.cache.lookups import Lookups
 from weightd.cache.lost_pins import LostPins
+from weightd.cache.overview import ARRIVALS_SHOWN, FAILURES_SHOWN, Overview, Wanted, overview
 from weightd.cache.pin_writer import PinWriter
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
+from weightd.cache.pulse import Pulse
 from weightd.cache.records import (
     Body,
     Contents,
@@ -123,6 +125,7 @@ class WeightCache:
         )
         self.verifications = Verifications(self._context, self._checks)
         self.warmings = Warmings(self._context, self._lookups)
+        self.pulse = Pulse(self._context)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
@@ -151,13 +154,16 @@ class WeightCache:
         report = await context.workers.disk(context.store.scan)
         history = await self._opened(HistoryDatabase, context.store.history_path)
         if history.lost is not None:
-            log.warning("the order of eviction is not remembered: %s", history.lost)
+            figures = {"reason": str(history.lost)}
+            log.warning("the order of eviction is not remembered", extra=figures)
         recency = await context.workers.housekeep(history.load)
         context.clock.not_before(start.latest(report, recency))
         superseded = start.enter(context, report, recency)
         self._foreign = tuple(report.foreign)
         last = await context.workers.housekeep(history.last_eviction_sequence)
         self._evictions.last_sequence = last
+        journal = await context.workers.housekeep(history.evictions, RECENT, max(0, last - RECENT))
+        self._evictions.recent.extend(journal)
         self._publications.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
@@ -244,10 +250,15 @@ class WeightCache:
         """How many arrivals wait for room."""
         return self._admission.waiting
 
+    def part(self) -> None:
+        """Say from now on that it is not ready; until `drain`, what comes is taken still."""
+        self._context.state = "draining"
+
     def drain(self) -> None:
         """Take nothing new from now on; what is under way goes on."""
-        if self._context.state != "draining":
-            self._context.state = "draining"
+        self.part()
+        if self._context.takes_new:
+            self._context.takes_new = False
             self._context.events.end("draining")
             self.verifications.stop()
             self.warmings.stop()
@@ -278,7 +289,8 @@ class WeightCache:
             try:
                 await self._memory.flush()
             except IoError as error:
-                log.warning("what was used last is not remembered: %s", error)
+                figures = {"reason": error.detail}
+                log.warning("what was used last is not remembered", extra=figures)
         await asyncio.to_thread(self._close_files)
 
     def _close_files(self) -> None:
@@ -432,6 +444,7 @@ class WeightCache:
             foreign=self._foreign,
             started_at=self._started_at,
             waiting=self._admission.waiting,
+            swept=self.swept_at is not None,
             partials=len(self._context.partials),
             fetching=0 if self._upkeep is None else self._fetching.running,
         )
@@ -451,10 +464,17 @@ class WeightCache:
         more = bool(page) and page[-1].sequence < last
         return page, page[-1].sequence if more else None
 
-    @property
-    def ailing(self) -> tuple[str, ...]:
-        """The loops of the cache's own that keep failing; none when it is well."""
-        return self._context.health.ailing
+    def overview(self, wanted: Wanted) -> Overview:
+        """What a person wants to see at one look, while starting too."""
+        started = self._upkeep is not None
+        return overview(
+            self._context,
+            wanted,
+            uploads=self.uploads.views(),
+            fetches=self._fetching.under_way(ARRIVALS_SHOWN) if started else ((), 0),
+            failures=self._fetching.last_failures(FAILURES_SHOWN) if started else (),
+            evictions=list(reversed(self._evictions.recent)),
+        )
 
     def events(self, after: int | None = None) -> AsyncIterator[Event | None]:
         """What happens from ``after`` on; None stands for a while without anything."""

@@ -19,7 +19,9 @@ from weightd.cache.events import EventLog
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.health import Health
 from weightd.cache.records import Record, State
+from weightd.cache.refusals import Refusals
 from weightd.cache.tasks import Rounds, Signal, Tasks
+from weightd.cache.underway import UnderWay
 from weightd.cache.workers import Workers
 from weightd.errors import DiskFull, Draining, IoError
 from weightd.failpoints import Reach
@@ -187,6 +189,7 @@ class Context:
     workers: Workers
     partials: Partials
     state: State = "starting"
+    takes_new: bool = True
     counters: Counters = field(default_factory=Counters)
     tasks: Tasks = field(default_factory=Tasks)
     changed: Signal = field(default_factory=Signal)
@@ -195,16 +198,21 @@ class Context:
     sightings: dict[GenerationId, Sighting] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     health: Health = field(default_factory=Health)
+    under_way: UnderWay = field(default_factory=UnderWay)
+    unwritable: str | None = None
+    """Why the last change of a pin could not be written down, if it could not."""
+    refusals: Refusals = field(init=False)
     _looks: Rounds[Seen] = field(init=False)
     _deciding: set[asyncio.Future[None]] = field(default_factory=set)
     """Those who saw nothing settle, and look at the filesystem before they decide."""
 
     def __post_init__(self) -> None:
+        self.refusals = Refusals(self.clock.now)
         self._looks = Rounds(self.tasks, "look", self._look)
 
     def must_take_new(self) -> None:
         """Raise Draining once nothing new is taken any more."""
-        if self.state == "draining":
+        if not self.takes_new:
             raise Draining
 
     def record(self, generation: Generation) -> Record:

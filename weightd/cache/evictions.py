@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 JOURNAL_PENDING_MAX: Final = 10_000
 GONE_PENDING_MAX: Final = 100_000
+RECENT: Final = 20
 
 
 class Evictions:
@@ -37,6 +39,8 @@ class Evictions:
         self.gone: dict[GenerationId, None] = {}
         """What was evicted since recency was written down, in order."""
         self.last_sequence = 0
+        self.recent: deque[Eviction] = deque(maxlen=RECENT)
+        """The end of the journal, what earlier runs wrote included."""
         self.retirements = Retirements(context)
         self.kept: set[GenerationId] = set()
         """Damaged directories that somebody pinned; of their digests only the start is known."""
@@ -156,10 +160,10 @@ class Evictions:
             try:
                 await self.evict([victim], "damage" if victim.generation.damaged else reason)
             except SeizeRefused as refused:
-                log.info("%s stays on disk: %s", victim.id.key, refused)
+                log.info("it stays on disk", extra=_staying(victim.id, refused))
                 stay.append(victim)
             except IoError as error:
-                log.warning("%s stays on disk: %s", victim.id.key, error)
+                log.warning("it stays on disk", extra=_staying(victim.id, error))
         return tuple(stay)
 
     async def make_way(self, id: GenerationId) -> None:
@@ -185,7 +189,7 @@ class Evictions:
             try:
                 await completed(self._let_one_go(id))
             except (InUse, IoError) as error:
-                log.warning("%s is damaged and stays on disk: %s", id.key, error)
+                log.warning("it is damaged and stays on disk", extra=_staying(id, error))
 
     async def _let_one_go(self, id: GenerationId) -> None:
         async with self._making_way:
@@ -244,7 +248,8 @@ class Evictions:
         for one in dropped:
             stored = self._context.partials.take(one)
             if stored is not None:
-                log.info("what was fetched of %s goes to make room", stored.key)
+                figures = {"key": str(stored.key), "bytes": stored.bytes}
+                log.info("what was fetched goes to make room", extra=figures)
                 self._context.tasks.spawn(self._drop(stored, one.remains), "drop partial")
 
     async def _drop(self, partial: Parked, remains: Remains) -> None:
@@ -252,7 +257,8 @@ class Evictions:
             try:
                 moved = await self._context.workers.commit(self._context.store.drop, partial)
             except (IoError, NoSpace) as error:
-                log.warning("what was fetched of %s stays on disk: %s", partial.key, error)
+                figures = {"key": str(partial.key), "reason": str(error)}
+                log.warning("what was fetched stays on disk", extra=figures)
                 await self._stopped.wait(self._context.options.unlink_retry)
             else:
                 self._doomed.put_nowait((remains, moved))
@@ -294,10 +300,11 @@ class Evictions:
         except _Stopped:
             return max(1, doomed.bytes)
         except (IoError, NoSpace) as error:
-            log.warning("%s; its %d bytes stay counted", error, doomed.bytes)
+            figures = {"bytes": doomed.bytes, "reason": str(error)}
+            log.warning("not unlinked, and still counted", extra=figures)
             return max(1, doomed.bytes)
         if left:
-            log.info("%d bytes of an evicted model are still open somewhere", left)
+            log.info("an evicted model is still open somewhere", extra={"bytes": left})
         return left
 
     def _again(self, doomed: Remains, directory: DoomedDirectory) -> None:
@@ -335,6 +342,9 @@ class Evictions:
 
     def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
         if reason is None:
+            if victim.was is Standing.RETIRED:
+                figures = {"key": str(victim.id.key), "generation": victim.id.digest}
+                log.info("a retired copy went", extra={**figures, "bytes": victim.bytes})
             return
         idle = max(0.0, self._context.clock.now() - victim.generation.last_used)
         self._journal(victim.id, victim.bytes, reason, idle, beneficiary)
@@ -361,6 +371,7 @@ class Evictions:
         )
         self._context.counters.evicted(id, size, reason, now)
         self.pending.append(entry)
+        self.recent.append(entry)
         del self.pending[:-JOURNAL_PENDING_MAX]
         self._context.events.tell(
             "evicted",
@@ -369,6 +380,7 @@ class Evictions:
             bytes=entry.bytes,
             reason=reason,
             beneficiary=None if beneficiary is None else str(beneficiary),
+            idle_seconds=round(idle, 3),
         )
 
     def _forget(self, id: GenerationId) -> None:
@@ -381,6 +393,11 @@ class Evictions:
 
 class _Stopped(Exception):
     """The cache ends: what is not unlinked yet stays for the next start."""
+
+
+def _staying(id: GenerationId, error: Exception) -> dict[str, object]:
+    """What a line says of a victim that did not go."""
+    return {"key": str(id.key), "generation": id.digest, "reason": str(error)}
 
 
 def _same_directory(damaged: GenerationId, id: GenerationId) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
+from weightd.cache.keepers import pins_of
 from weightd.cache.pin_writer import PinWriter, Told, in_time
 from weightd.cache.records import PinOutcome, PinView
 from weightd.errors import ADMIN_SOCKET, Forbidden, StateUnwritable, TooMany
@@ -68,7 +69,8 @@ class Pins:
                 self._evictions.kept.add(broken)
                 continue
             if self._context.ledger.generation(pin.generation) is None:
-                log.warning("pin of %s on %s: not on disk", pin.holder, pin.generation.key)
+                figures = {"key": str(pin.generation.key), "holder": pin.holder}
+                log.warning("a pin is forgotten, since its model is not on disk", extra=figures)
                 self._forget(pin)
                 continue
             until = None if pin.ttl is None else now + pin.ttl
@@ -164,21 +166,11 @@ class Pins:
 
     def views(self) -> list[PinView]:
         """Every pin."""
+        ledger = self._context.ledger
         return [
-            PinView(
-                kind="pin",
-                generation=one.id,
-                current=self._context.ledger.current(one.id.key) is one,
-                bytes=one.bytes,
-                since=pin.since,
-                holder=pin.holder,
-                until=pin.until,
-                ttl=pin.ttl,
-                forever=pin.forever,
-                uid=pin.uid,
-            )
-            for one in self._context.ledger.generations()
-            for pin in one.pins.values()
+            view
+            for one in ledger.generations()
+            for view in pins_of(one, current=ledger.current(one.id.key) is one)
         ]
 
     async def lapse(self) -> float | None:
@@ -249,7 +241,12 @@ class Pins:
 
     def _forgotten(self, pin: Pin, failure: StateUnwritable | None) -> None:
         if failure is not None:
-            log.warning("the record of the pin of %s stays for now: %s", pin.holder, failure)
+            figures = {
+                "key": str(pin.generation.key),
+                "holder": pin.holder,
+                "reason": failure.detail,
+            }
+            log.warning("the record of a pin that ended stays for now", extra=figures)
             self._lingering[pin.holder, pin.generation] = pin
 
     async def forget_again(self) -> None:

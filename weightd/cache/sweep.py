@@ -19,6 +19,7 @@ from typing import Final
 
 from weightd.cache.context import Context, Sighting
 from weightd.cache.evictions import Evictions
+from weightd.cache.keepers import uses_of
 from weightd.cache.records import PinView
 from weightd.cache.tasks import Rounds
 from weightd.errors import IoError
@@ -161,17 +162,8 @@ class Sweep:
             generation = self._context.ledger.generation(id)
             if generation is None:
                 continue
-            out_of_sight = PinView(
-                kind=seen.use.kind,
-                generation=id,
-                current=self._context.ledger.current(id.key) is generation,
-                bytes=generation.bytes,
-                since=seen.since,
-            )
-            views += [
-                replace(out_of_sight, since=since, pid=one.pid, process=one.name)
-                for one, since in seen.processes.items()
-            ] or [out_of_sight]
+            current = self._context.ledger.current(id.key) is generation
+            views += uses_of(generation, seen, current=current)
         return views
 
     async def _look(
@@ -183,7 +175,8 @@ class Sweep:
         look = self._context.store.look
         looked = await self._context.workers.seize(look, ids, for_holds=for_holds)
         for id, error in looked.failed.items():
-            log.warning("whether %s is in use is not known: %s", id.key, error)
+            figures = {"key": str(id.key), "generation": id.digest, "reason": str(error)}
+            log.warning("whether it is in use is not known", extra=figures)
         changed, leaving = False, []
         for id in ids:
             generation = self._context.ledger.generation(id)

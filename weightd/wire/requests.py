@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias, cast
+
 from pydantic import BaseModel, ConfigDict, Field
 
+from weightd.keys import KEY_BYTES_MAX
 from weightd.model import FILES_MAX
 from weightd.wire.fields import (
     LIMIT_DEFAULT,
@@ -23,6 +26,12 @@ from weightd.wire.fields import (
     Ttl,
     WaitSeconds,
 )
+
+Order: TypeAlias = Literal["key", "bytes", "published", "used", "hits", "kept"]
+ModelOrder: TypeAlias = Literal[
+    "key", "bytes", "published", "used", "hits", "kept",
+    "-key", "-bytes", "-published", "-used", "-hits", "-kept",
+]  # fmt: skip
 
 
 class Request(BaseModel):
@@ -87,6 +96,18 @@ class AdmissionRequest(Request):
     key: KeyText | None = Field(
         None, description="Under which key, so that what it would replace counts as room."
     )
+
+
+class PageQuery(Request):
+    """Which models the page shows."""
+
+    limit: Limit = LIMIT_DEFAULT
+    sort: ModelOrder = Field("-used", description="In which order; `-` begins with the greatest.")
+    match: str = Field("", max_length=KEY_BYTES_MAX, description="Only keys with this in them.")
+
+    @property
+    def order(self) -> Order:
+        return cast(Order, self.sort.removeprefix("-"))
 
 
 class FetchQuery(Request):

@@ -164,6 +164,14 @@ class Fetching:
         """Every job, the newest first."""
         return self._fetches.views()
 
+    def under_way(self, most: int) -> tuple[list[FetchView], int]:
+        """Some of the jobs that have not ended, and how many there are."""
+        return [job.view() for job in self._jobs.live_first_running(most)], self._jobs.queued
+
+    def last_failures(self, most: int) -> list[FetchView]:
+        """The keys that could not be fetched last, the last first."""
+        return [job.view() for job in self._jobs.last_failed(most)]
+
     def view(self, id: str) -> FetchView:
         """One job.  Raises UnknownFetch."""
         return self._fetches.of(id).view()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from weightd.cache.context import Context
@@ -72,6 +73,22 @@ class Jobs:
         """Those that have not ended, in the order in which they were added."""
         return self._live.values()
 
+    def live_first_running(self, most: int) -> list[Job]:
+        """Those that have not ended, ``most`` at most, and of the queued ones the first."""
+        waiting = [job for job in self._live.values() if job.state == "queued"]
+        running = [job for job in self._live.values() if job.state != "queued"]
+        return [*running, *sorted(waiting, key=Job.turn)][:most]
+
+    def last_failed(self, most: int) -> list[Job]:
+        """Those that failed last, the last first, but for keys that were fetched or begun since."""
+        failed = (
+            job
+            for job in reversed(self._ended.values())
+            if job.state == "failed" and self._last.get(job.key) is job
+            if job.key not in self._live
+        )
+        return list(islice(failed, most))
+
     def newest_first(self) -> list[Job]:
         """Every job."""
         return sorted(self._jobs.values(), key=lambda job: (-job.created_at, -job.order))
@@ -88,7 +105,8 @@ class Jobs:
             await self.keep(job)
             await self.tidy(FORGET_AT_ONCE)
         except IoError as error:
-            log.warning("the end of the fetch of %s is not written down: %s", job.key, error)
+            figures = {"key": str(job.key), "job": job.id, "reason": error.detail}
+            log.warning("the end of a fetch is not written down", extra=figures)
 
     async def keep(self, job: Job) -> None:
         """Write a job down.  Raises IoError."""
@@ -137,7 +155,8 @@ class Jobs:
             try:
                 job = decode_job(stored.id, stored.key, stored.record, 0, 0.0)
             except (ValueError, KeyError, TypeError) as error:
-                log.warning("fetch %s of an earlier run is not understood: %r", stored.id, error)
+                figures = {"job": stored.id, "reason": repr(error)}
+                log.warning("a fetch of an earlier run is not understood", extra=figures)
                 continue
             self._jobs[job.id] = job
             if not job.ended and job.secret:
