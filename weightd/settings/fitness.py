@@ -58,11 +58,13 @@ def _socket(settings: Settings) -> Iterable[str]:
 
 def _replica_socket(settings: Settings) -> Iterable[str]:
     path = settings.replica_socket
-    if path is None:
-        return
-    if path == settings.socket:
-        yield f"{path} is the path of socket as well; give each its own"
-    yield from _door(path)
+    # Of the same path what is in the way is told of the other.
+    return () if path is None or path == settings.socket else _door(path)
+
+
+def _two_sockets(settings: Settings) -> Iterable[str]:
+    if settings.replica_socket == settings.socket:
+        yield f"{settings.socket} is the path of socket as well; give each its own"
 
 
 def _door(path: Path) -> Iterable[str]:
@@ -146,7 +148,8 @@ def _may(path: Path, mode: int) -> bool:
 _LOOKS: Final[tuple[tuple[tuple[str, ...], Look], ...]] = (
     (("root",), _root),
     (("socket",), _socket),
-    (("replica_socket", "socket"), _replica_socket),
+    (("replica_socket",), _replica_socket),
+    (("replica_socket", "socket"), _two_sockets),
     (("api_listen", "listen"), _api_listen),
     (("ca_file",), _ca_file),
     (("credentials",), _credentials),
