@@ -16,7 +16,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-systemd test-image test-deps test-power-deps test-systemd-deps test-image-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-thorough test-storm test-alerts test-power test-systemd test-image test-deps test-power-deps test-systemd-deps test-image-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, 1,0
 	WEIGHTD_STORM_SECONDS=60 WEIGHTD_MOMENTS=1000 WEIGHTD_RUNS=200 $(BIN)/pytest -rP --timeout 1800 \
 		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py \
 		tests/cli/test_run_storm.py
+
+test-alerts: $(VENV)/.made  ## Have a real Prometheus see every alert fire and clear (five minutes, as root)
+	$(BIN)/pytest -rP -n 2 --dist worksteal tests/alerts
 
 test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour or more)
 	$(BIN)/pytest -rP tests/power

@@ -112,7 +112,7 @@ class Node:
         return run(*self.images.podman("exec", name, *command))
 
     def replica(self, *command: str, group: int = USER) -> subprocess.CompletedProcess[str]:
-        """A command in an image without weightd, as another user, by default of the daemon's group."""
+        """A command in an image without weightd, as another user, of the daemon's group."""
         engine = container(pod_of("examples/vllm")["spec"], "vllm")
         told = [f"-e={one['name']}={one['value']}" for one in engine["env"]]
         return subprocess.run(

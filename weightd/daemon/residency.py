@@ -88,17 +88,17 @@ class _File:
             reason = error.strerror or str(error)
             if reason != self.failure:
                 log.warning(
-                    "%s: %s cannot be written (%s); let this user make files in %s. It is tried "
-                    "again",
-                    self.setting,
-                    self.path,
-                    reason,
-                    self.path.parent,
+                    "a file for others on the node cannot be written; let this user make files "
+                    "in its directory; it is tried again",
+                    extra={"setting": self.setting, "file": self.path, "reason": reason},
                 )
             self.failure = reason
             return False
         if self.failure is not None:
-            log.info("%s: %s is written again", self.setting, self.path)
+            log.info(
+                "a file for others on the node is written again",
+                extra={"setting": self.setting, "file": self.path},
+            )
             self.failure = None
         return True
 
