@@ -55,11 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     check = flags.pop("check")
 
     def read() -> tuple[Settings, Budget]:
-        loaded, budget = load_fit(flags)
+        loaded, budget = load_fit(flags, taken=True)
         return loaded.settings, budget
 
     try:
-        loaded, budget = load_fit(flags)
+        loaded, budget = load_fit(flags, taken=not check)
     except SettingsError as error:
         return _refuse(error.problems, Exit.USAGE)
     if check:

@@ -19,14 +19,17 @@ from weightd.settings.values import DIRECTORIES_FORM, FILE_FORM, SOCKET_PATH_MOS
 Look: TypeAlias = Callable[[Settings], Iterable[str]]
 
 
-def unfit(settings: Settings, unsure: Set[str], places: Mapping[str, str]) -> list[str]:
+def unfit(
+    settings: Settings, unsure: Set[str], places: Mapping[str, str], *, taken: bool
+) -> list[str]:
     """One line for everything that is in the way, as a problem of a setting is told.
 
-    What is ``unsure``, since it was written wrong, is not looked at.
+    What is ``unsure``, since it was written wrong, is not looked at, and neither are root and
+    sockets when they are ``taken`` next.
     """
     return [
         f"{names[0]} ({places.get(names[0], 'default')}): {reason}"
-        for names, look in _LOOKS
+        for names, look in (_LOOKS if taken else _PLACES + _LOOKS)
         if unsure.isdisjoint(names)
         for reason in look(settings)
     ]
@@ -145,14 +148,20 @@ def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=True)
 
 
-_LOOKS: Final[tuple[tuple[tuple[str, ...], Look], ...]] = (
+_Looks: TypeAlias = tuple[tuple[tuple[str, ...], Look], ...]
+"""Each with the settings it is about, of which the first is told."""
+
+_PLACES: Final[_Looks] = (
     (("root",), _root),
     (("socket",), _socket),
     (("replica_socket",), _replica_socket),
+)
+"""A start tells of these when it takes them, with whatever else is in its way there."""
+
+_LOOKS: Final[_Looks] = (
     (("replica_socket", "socket"), _two_sockets),
     (("api_listen", "listen"), _api_listen),
     (("ca_file",), _ca_file),
     (("credentials",), _credentials),
     (("import_roots",), _import_roots),
 )
-"""Each with the settings it is about, of which the first is told."""

@@ -68,13 +68,16 @@ def load(flags: Mapping[str, str], default_config: Path = CONFIG) -> Loaded:
     return Loaded(draft.settings, draft.places)
 
 
-def load_fit(flags: Mapping[str, str], default_config: Path = CONFIG) -> tuple[Loaded, Budget]:
+def load_fit(
+    flags: Mapping[str, str], default_config: Path = CONFIG, *, taken: bool = False
+) -> tuple[Loaded, Budget]:
     """The same, and whether this machine fits them: files, places, the budget.
 
+    Root and sockets are left to a start, by which they are ``taken`` next.
     Nothing is changed.  Raises SettingsError with every problem of either kind.
     """
     draft = _draft(flags, default_config)
-    problems = [*draft.problems, *unfit(draft.settings, draft.unsure, draft.places)]
+    problems = [*draft.problems, *unfit(draft.settings, draft.unsure, draft.places, taken=taken)]
     budget = None
     if draft.unsure.isdisjoint(("root", "require_mount", "capacity", "min_free")):
         try:

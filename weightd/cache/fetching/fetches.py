@@ -14,7 +14,7 @@ from typing import Final
 from weightd.cache.admission import Spares
 from weightd.cache.context import Context
 from weightd.cache.evictions import Evictions
-from weightd.cache.fetching import resting
+from weightd.cache.fetching import resting, telling
 from weightd.cache.fetching.course import Course
 from weightd.cache.fetching.job import Caller, Job, fingerprint_of
 from weightd.cache.fetching.shelf import Jobs
@@ -314,7 +314,7 @@ class Fetches:
         # It may be its turn since another's is over, whose request it is not.
         REQUEST_ID.set(job.request)
         job.started_at = self._context.clock.now()
-        self._tell("fetching", job)
+        telling.tell_begin(self._context.events, job)
         error = await self._ended_with(job)
         if error is not None or job.state != "queued":
             await self._end(job, error)
@@ -380,40 +380,14 @@ class Fetches:
         if error is None:
             job.attempts, job.retry_at = 0, None
             job.enter("done")
-            self._tell_end("fetched", job)
         elif isinstance(error, FetchCancelled):
             job.enter("cancelled")
-            self._tell_end("fetch-cancelled", job)
         else:
             resting.begin(job, error, now)
             job.enter("failed")
-            self._tell_end("fetch-failed", job)
+        telling.tell_end(self._context.events, job)
         job.changed.notify()
         await self._jobs.ended(job)
-
-    def _tell(self, type: str, job: Job, **figures: object) -> None:
-        self._context.events.tell(
-            type,
-            key=str(job.key),
-            job=job.id,
-            source=parse_reference(job.source).text,
-            code=None if job.error is None else job.error.code,
-            **figures,
-        )
-
-    def _tell_end(self, type: str, job: Job) -> None:
-        """Tell how it ended, and what it brought in how many seconds and bytes a second."""
-        took = max(0.0, (job.ended_at or 0.0) - (job.started_at or job.ended_at or 0.0))
-        brought = max(0, job.bytes_done - job.bytes_reused)
-        figures: dict[str, object] = {
-            "bytes": job.bytes_done,
-            "bytes_reused": job.bytes_reused,
-            "seconds": round(took, 3),
-            "rate": round(brought / took) if took > 0 else None,
-        }
-        if job.error is not None:
-            figures |= {"reason": job.error.detail, "attempts": job.attempts}
-        self._tell(type, job, **figures)
 
 
 def _must_agree(job: Job, terms: FetchTerms) -> None:
