@@ -16,7 +16,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-deps test-power-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-thorough test-storm test-alerts test-power test-systemd test-image test-deps test-power-deps test-systemd-deps test-image-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, 1,0
 		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py \
 		tests/cli/test_run_storm.py
 
+test-alerts: $(VENV)/.made  ## Have a real Prometheus see every alert fire and clear (five minutes, as root)
+	$(BIN)/pytest -rP -n 2 --dist worksteal tests/alerts
+
 test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour or more)
 	$(BIN)/pytest -rP tests/power
 
@@ -48,14 +51,31 @@ test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as 
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
 		busybox-static cpio kmod libeatmydata1 qemu-system-x86
 
+test-systemd: $(VENV)/.made  ## Boot a systemd in a container and run the units under it (Debian, as root; minutes)
+	$(BIN)/pytest -rP tests/booted
+
+test-systemd-deps: test-deps  ## Install what test-systemd needs beside (Debian, as root)
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		debootstrap systemd-container
+
+test-image: $(VENV)/.made  ## Build the image on a Debian made for it, and run it as Kubernetes would (minutes)
+	$(BIN)/pytest -rP tests/image
+
+test-image-deps: test-deps  ## Install what test-image needs beside (Debian, as root)
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		buildah debootstrap podman runc
+
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
 		aria2 bash btrfs-progs chromium curl dash e2fsprogs faketime fish fuse3 jq mount nginx-light openssl \
-		prometheus strace tar tmux util-linux xfsprogs zsh
+		prometheus strace systemd tar tmux util-linux xfsprogs zsh
 	# A Node.js from elsewhere brings an npm of its own, and refuses Debian's beside it.
 	command -v npm || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends npm
 	npm install --global --silent azurite
+	# So does a vendor's kubectl.
+	command -v kubectl || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		kubernetes-client
 
 check: $(VENV)/.made  ## Lint, types and floors
 	$(BIN)/ruff check .
@@ -79,6 +99,15 @@ lock: $(VENV)/.made  ## Compile the development lock anew from pyproject.toml
 	CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/pip-compile -q --extra dev --generate-hashes \
 		--strip-extras --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host \
 		--no-emit-find-links --output-file requirements-dev.txt pyproject.toml
+	# What the image has, of the versions that the tests had.
+	CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/pip-compile -q --extra objects --generate-hashes \
+		--strip-extras --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --constraint requirements-dev.txt \
+		--output-file deploy/image/requirements.txt pyproject.toml
+	echo flit_core | CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/pip-compile -q --generate-hashes \
+		--allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --constraint requirements-dev.txt \
+		--output-file deploy/image/requirements-build.txt -
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -37,3 +38,15 @@ def until_nothing(
     while remains := left():
         assert time.monotonic() < bound, (remains, said())
         time.sleep(PAUSE)
+
+
+async def eventually(
+    probe: Callable[[], object] | Callable[[], Awaitable[object]], *, within: float = WITHIN
+) -> None:
+    """Ask until the answer is true, while the loop goes on; a probe may be awaited."""
+    async with asyncio.timeout(within):
+        while True:
+            answer = probe()
+            if await answer if isinstance(answer, Awaitable) else answer:
+                return
+            await asyncio.sleep(PAUSE)

@@ -44,6 +44,8 @@ async def test_one_connection_too_many_is_told_so_and_closed(root: Path) -> None
         async with asyncio.timeout(20):
             while (await served.exchange(READY)).status != 200:
                 pass
+        metrics = (await served.client.get("/metrics")).text
+        assert 'weightd_problems_total{code="too-many"} 20' in metrics, "two hundred and a few"
 
 
 async def test_others_leave_places_to_the_admin_socket(root: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.api.origin import Origin, http_origin
 from tests.api.serving import BUDGET, Served, answering, problem, serving
+from tests.polling import eventually
 from weightd.cache import Options
 from weightd.origins.contract import Patience, Trust
 from weightd.wire.answers import FetchEventShape, FetchList, FetchShape, ModelRecord
@@ -53,6 +54,16 @@ async def lines(served: Served, id: str) -> AsyncGenerator[Any, None]:
         async for line in answer.aiter_lines():
             FetchEventShape.model_validate_json(line)
             yield json.loads(line)
+
+
+async def jobs(served: Served) -> list[Any]:
+    found: list[Any] = (await served.client.get("/v1/fetches")).json()["fetches"]
+    return found
+
+
+async def callers_are(served: Served, id: str, number: int) -> bool:
+    found = (await served.client.get(f"/v1/fetches/{id}")).json()["callers"]
+    return bool(found == number)
 
 
 async def ended(served: Served, id: str) -> Any:
@@ -163,15 +174,11 @@ async def test_a_fetch_goes_on_when_its_caller_leaves(served: Served, origin: Or
     _, writer = await served.connect()
     head = f"POST /v1/fetch?wait=600 HTTP/1.1\r\nHost: d\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
-    async with asyncio.timeout(30):
-        while not (jobs := (await served.client.get("/v1/fetches")).json()["fetches"]):
-            await asyncio.sleep(0.01)
-    (job,) = jobs
+    await eventually(lambda: jobs(served))
+    (job,) = await jobs(served)
     writer.close()
     await writer.wait_closed()
-    async with asyncio.timeout(30):
-        while (await served.client.get(f"/v1/fetches/{job['id']}")).json()["callers"]:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: callers_are(served, job["id"], 0))
     origin.flowing.set()
     assert (await ended(served, job["id"]))["outcome"] == "done"
 
@@ -273,9 +280,7 @@ async def test_a_delete_ends_the_fetch_for_everybody(served: Served, origin: Ori
     source = origin.file("m.bin", bytes(1000))
     job = await begun(served, "m", source)
     waiting = asyncio.create_task(fetch(served, "m", source))
-    async with asyncio.timeout(30):
-        while (await served.client.get(f"/v1/fetches/{job['id']}")).json()["callers"] == 0:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: callers_are(served, job["id"], 1))
     assert (await served.client.delete(f"/v1/fetches/{job['id']}")).status_code == 204
     document = problem(await waiting)
     assert (document["status"], document["code"]) == (409, "fetch-cancelled")

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.origin import http_origin
 from tests.api.serving import BUDGET, Served
+from weightd.api.problems import TABLE
 from weightd.origins.contract import ORIGIN_KINDS
 
 SERIES = [
@@ -40,6 +41,22 @@ SERIES = [
     "pins",
     "holds",
     "oldest_pin_age_seconds",
+    "oldest_idle_pin_age_seconds",
+    "pins_known",
+    "uses",
+    "filesystem_total_bytes",
+    "min_free_bytes",
+    "over_budget_bytes",
+    "free_bytes",
+    "written_bytes",
+    "retired_models",
+    "arrivals",
+    "waiting",
+    "ready",
+    "start_time_seconds",
+    "in_use_detection",
+    "foreign_names",
+    *(f'problems_total{{code="{error.code}"}}' for error in TABLE),
     'admission_rejections_total{code="too-large"}',
     'admission_rejections_total{code="blocked"}',
     'admission_rejections_total{code="disk-full"}',
@@ -136,6 +153,7 @@ async def test_labels_do_not_grow_with_what_clients_send(served: Served) -> None
         await served.client.request("PROPFIND", f"/nowhere/{number}")
     text = await scrape(served)
     assert not re.search(r"model-\d|holder-\d|nowhere|PROPFIND", text)
+    assert value(text, 'problems_total{code="not-found"}') >= 5
     unknown = 'request_seconds_count{method="unknown",route="unknown",status="404"}'
     assert value(text, unknown) == 5
 

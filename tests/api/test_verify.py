@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.api.serving import Served, answering, problem, serving
 from tests.api.test_uploads import announced, begun, commit, fill
+from tests.polling import eventually
 from tests.store.damages import flip_byte
 from weightd.wire.answers import VerifyEventShape
 
@@ -99,14 +99,8 @@ async def test_it_ends_when_its_caller_goes(served: Served) -> None:
     with store._seizing:
         _, writer = await served.connect()
         writer.write(b"POST /v1/verify/m HTTP/1.1\r\nHost: weightd\r\nContent-Length: 0\r\n\r\n")
-        await until(lambda: bool(served.cache.verifications._running))
+        await eventually(lambda: bool(served.cache.verifications._running))
         writer.close()
         await writer.wait_closed()
-        await until(lambda: not served.cache.verifications._running)
+        await eventually(lambda: not served.cache.verifications._running)
     assert (await lines(served, "m"))[-1]["outcome"] == "whole"
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -24,8 +24,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weightd.api import EdgeProtocol
 from weightd.api.connections import Connections
+from weightd.api.metrics import RequestTimes
 from weightd.daemon.door import Door
 from weightd.daemon.listeners import BACKLOG
+from weightd.request_id import RequestIds
 
 # As many and as long as the headers of a lookup.
 _HEADERS: Final = {"cache-control": "no-store", "vary": "Accept"}
@@ -65,7 +67,13 @@ async def serve(app: ASGIApp, path: str) -> None:
         listener.bind(path)
         listener.listen(BACKLOG)
         connections = Connections(limit=BACKLOG, idle_timeout=60.0)
-        protocol = partial(EdgeProtocol, connections=connections, door="admin")
+        protocol = partial(
+            EdgeProtocol,
+            connections=connections,
+            ids=RequestIds(),
+            times=RequestTimes(),
+            door="admin",
+        )
         door = Door(app, listener, protocol)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, door.leave, 1.0)
         await door.answer()

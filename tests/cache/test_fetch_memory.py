@@ -11,6 +11,7 @@ import pytest
 
 from tests.api.origin import PATIENCE, Origin, http_origin
 from tests.cache.node import BLOCK, STILL, Node, running
+from tests.polling import eventually
 from weightd.cache import FetchTerms
 from weightd.cache.fetching import job as jobs
 from weightd.cache.fetching import shelf
@@ -31,9 +32,7 @@ async def fail(node: Node, origin: Origin, key: str, uid: int | None = None) -> 
     terms = FetchTerms((f"{origin.url}/none",), wait=PATIENCE, uid=uid)
     with pytest.raises(OriginFailed):
         await node.cache.fetch(Key(key), terms)
-    async with asyncio.timeout(PATIENCE):
-        while node.cache.fetching.running:
-            await asyncio.sleep(0.01)  # nothing announces it
+    await eventually(lambda: not node.cache.fetching.running)
 
 
 def keys(node: Node) -> set[str]:

@@ -12,6 +12,7 @@ import pytest
 from tests.api.origin import PATIENCE, Origin, http_origin
 from tests.cache.fetch_stories import FIRST, KEY, source_of
 from tests.cache.node import BLOCK, Node, in_memory, running, soon
+from tests.polling import eventually
 from weightd.cache import FetchTerms
 from weightd.cache.fetching.job import Job
 from weightd.cache.fetching.terms import Wish
@@ -104,6 +105,4 @@ async def test_who_follows_it_waits_for_it(root: Path, origin: Origin, leaves: b
 
 async def joined(job: Job) -> None:
     """Until somebody waits for the job."""
-    async with asyncio.timeout(PATIENCE):
-        while not job.awaited:
-            await asyncio.sleep(0.01)  # nothing announces it
+    await eventually(lambda: job.awaited)

@@ -17,6 +17,7 @@ import pytest
 
 from tests.api.origin import PATIENCE, Origin, http_origin
 from tests.cache.node import BLOCK, STILL, Node, running
+from tests.polling import eventually
 from weightd.cache import FetchTerms
 from weightd.errors import Draining, IoError, OriginFailed
 from weightd.model import Key
@@ -101,9 +102,8 @@ async def half_fails(node: Node, origin: Origin) -> FetchTerms:
     origin.refusals = refusals = Refusals()
     terms = FetchTerms((source,), wait=PATIENCE)
     fetching = asyncio.create_task(node.cache.fetch(KEY, terms))
-    async with asyncio.timeout(PATIENCE):
-        while not any(job.bytes_done == 3 * BLOCK for job in node.cache.fetching.views()):
-            await asyncio.sleep(0.01)  # nothing announces it
+    jobs = node.cache.fetching.views
+    await eventually(lambda: any(job.bytes_done == 3 * BLOCK for job in jobs()))
     refusals.other_arrived.set()
     with pytest.raises(OriginFailed):
         await fetching
@@ -230,9 +230,7 @@ async def test_a_note_is_at_hand_only_while_its_job_runs(root: Path) -> None:
         with http_origin() as origin:
             terms = await half_fails(node, origin)
             partials = node.cache._context.partials
-            async with asyncio.timeout(PATIENCE):
-                while node.cache.fetching.running:
-                    await asyncio.sleep(0.01)  # nothing announces it
+            await eventually(lambda: not node.cache.fetching.running)
             assert [partial.stored.note for partial in partials] == [b""]
             await node.restart()
             partials = node.cache._context.partials

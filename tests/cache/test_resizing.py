@@ -59,7 +59,7 @@ async def test_what_is_pinned_stays_and_is_told_once(
         assert (await node.cache.snapshot()).over_budget_bytes == 0
         assert node.resident() == []
     told = [one.message for one in caplog.records if "budget" in one.message]
-    assert sum("over budget by" in one for one in told) == 1
+    assert sum("over budget" in one for one in told) == 1
     assert sum("within the budget" in one for one in told) == 1
 
 

@@ -192,7 +192,8 @@ async def test_a_model_that_cannot_be_looked_at_hides_no_other_and_no_round_is_c
         await node.sweep()
         assert [str(view.generation.key) for view in seen(node)] == ["good"]
     assert node.cache.swept_at is None
-    assert "whether bad is in use is not known" in caplog.text
+    told = [one for one in caplog.records if one.message == "whether it is in use is not known"]
+    assert {vars(one)["key"] for one in told} == {"bad"}
     shutil.rmtree(bad.path / "d")
     await node.sweep()
     assert node.cache.swept_at == node.clock.now()
@@ -282,3 +283,26 @@ async def test_a_renewal_waits_only_so_long_for_a_look(root: Path) -> None:
             hold.let_go()
             await node.quiet()
             assert (await soon(node.cache.pin("replica", Key("org/model")))).record.held
+
+
+async def test_a_pin_is_idle_while_nothing_shows_that_it_is_of_use(node: Node) -> None:
+    """A lease, one forever and one whose model somebody has open are not told as idle."""
+    record = (await node.put("org/model", MB)).record
+    await node.put("other", MB)
+    began = node.clock.now()
+    await node.cache.pin("pod", Key("org/model"))
+    await node.cache.pin("lease", Key("other"), ttl=10**6)
+    await node.cache.pin("keeper", Key("other"), forever=True)
+    assert await idle_since(node) is None, "nobody has looked yet"
+    with another_process("map", record.path / "model"):
+        await node.sweep()
+        assert await idle_since(node) is None
+    node.clock.advance(100)
+    await node.sweep()
+    assert await idle_since(node) == began
+    await node.cache.unpin("pod", Key("org/model"))
+    assert await idle_since(node) is None
+
+
+async def idle_since(node: Node) -> float | None:
+    return (await node.cache.snapshot()).oldest_idle_pin_since

@@ -48,11 +48,11 @@ async def test_a_loop_that_fails_unexpectedly_goes_on(
             begun.set()
             await asyncio.Event().wait()
 
-        assert not node.cache.ailing
+        assert node.cache.pulse.trouble is None
         running_loop = context.tasks.spawn(supervised("a loop", loop, context), "trim")
         await soon(begun.wait())
         running_loop.cancel()
-        assert node.cache.ailing == ("a loop",)
+        assert "(a loop)" in str(node.cache.pulse.trouble)
         assert caplog.text.count("RuntimeError: nobody expected this") == FAILURES_MAX
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cache.doubles import Paused, Whole, bytes_of
 from tests.cache.node import BLOCK, STILL, Node, running, soon
+from tests.polling import eventually
 from weightd.cache import PutOutcome, PutTerms
 from weightd.cache.admission import Want
 from weightd.errors import Blocked, NotResident, TooLarge, TooMany
@@ -157,8 +158,8 @@ async def test_the_small_do_not_starve_the_large(root: Path) -> None:
             asyncio.create_task(small_ones(node, number, wait, large))
             for number, wait in enumerate((0.0, 0.0, 0.01, 0.02))
         ]
-        while sum(node.cache._context.counters.rejections.values()) < 20:
-            await asyncio.sleep(0.01)
+        refused = node.cache._context.counters.rejections
+        await eventually(lambda: sum(refused.values()) >= 20)
         await node.cache.unpin("replica", Key("pinned"))
         assert (await soon(large)).created
         for task in tasks:

@@ -33,7 +33,7 @@ def every_command(place: Path) -> list[list[str]]:
         "verify": "verify m",
         "warm": "warm m",
     }
-    here = [name for name in COMMANDS if name not in ("serve", "completion", "adopt")]
+    here = [name for name in COMMANDS if name not in ("serve", "completion", "adopt", "label")]
     lines = [told.get(name, name).split() for name in here]
     return [[line[0], "--socket", "SOCKET", *line[1:]] for line in lines]
 

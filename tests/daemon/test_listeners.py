@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,8 @@ def test_failed_bind_leaves_nothing(tmp_path: Path) -> None:
 def test_tcp(host: str) -> None:
     if host == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("cannot be had: IPv6 on this machine")
-    with open_tcp(Listen(host, 0)) as listener:
-        address = listener.getsockname()[:2]
+    with closing(open_tcp(Listen(host, 0))) as door:
+        address = (door.address.host, door.address.port)
         with socket.create_connection(address, timeout=60):
             pass
         with pytest.raises(StartRefused, match=r"Address already in use.*--listen none"):

@@ -160,7 +160,7 @@ def _copy_weightd(system: Path) -> None:
     ignore = shutil.ignore_patterns("bench")
     for package in ("weightd", "tests"):
         shutil.copytree(source / package, _inside(system, source / package), ignore=ignore)
-    files = [file for one in _closure("weightd") for file in _files(one)]
+    files = [file for one in closure("weightd") for file in files_of(one)]
     for file in files:
         _copy(system, file, file)
     _copy_libraries(system, [file for file in files if ".so" in file.suffixes])
@@ -176,7 +176,7 @@ def _copy_programs(system: Path) -> None:
         _copy_libraries(system, [library])
 
 
-def _closure(name: str) -> list[Distribution]:
+def closure(name: str) -> list[Distribution]:
     """What ``name`` requires, itself left out: it is run from its source."""
     found: dict[str, Distribution] = {}
     wanted = _requirements(Path(weightd.__file__).parents[1] / "pyproject.toml")
@@ -198,7 +198,7 @@ def _requirements(project: Path) -> list[str]:
     return [re.split(r"[^A-Za-z0-9._-]", one)[0] for one in listed]
 
 
-def _files(one: Distribution) -> Iterator[Path]:
+def files_of(one: Distribution) -> Iterator[Path]:
     for file in one.files or ():
         path = Path(str(file.locate()))
         if path.is_file() and ".." not in file.parts:

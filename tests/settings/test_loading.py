@@ -46,6 +46,8 @@ EXAMPLES = {
     "ca_file": "/etc/passwd",
     "credentials": "hub=/etc/weightd/hub.token,store=/etc/weightd/store.ini",
     "preload": "",
+    "node_labels": "/etc/kubernetes/node-feature-discovery/features.d/weightd",
+    "textfile": "/var/lib/node-exporter/weightd.prom",
     "policy": "LRU",
     "log_format": "json",
     "log_level": "debug",

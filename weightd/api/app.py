@@ -15,6 +15,7 @@ from weightd.api.desk import Desk
 from weightd.api.edge import Edge
 from weightd.api.openapi import describe, options
 from weightd.api.page import routes as page
+from weightd.api.problems import TABLE
 from weightd.api.protocol import EdgeProtocol
 from weightd.api.routing import ADMIN, Answer, Door, Handler, Route, Table, closed
 from weightd.api.token import guarded
@@ -61,7 +62,7 @@ class App(FastAPI):
         self.state.admin = admin
         self.state.door = door
         handlers = [(route, _handler(desk, route, door, admin)) for route in ROUTES]
-        self._edge = Edge(Table(handlers), desk.times, desk.limits.drain)
+        self._edge = Edge(Table(handlers), desk.times, desk.ids, desk.limits.drain)
         for route, handler in handlers:
             self.add_api_route(
                 route.path,
@@ -91,12 +92,16 @@ def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> Ap
     for route in ROUTES:
         for status in route.answers:
             desk.times.declare(route.path, route.method, status)
+    for error in TABLE:
+        desk.times.declare_problem(error.code)
     return App(desk, door, admin)
 
 
 def protocol_of(desk: Desk, door: Door) -> partial[EdgeProtocol]:
     """What answers each connection at a door, for uvicorn's ``http``."""
-    return partial(EdgeProtocol, connections=desk.connections, door=door)
+    return partial(
+        EdgeProtocol, connections=desk.connections, ids=desk.ids, times=desk.times, door=door
+    )
 
 
 def _handler(desk: Desk, route: Route, door: Door, admin: str) -> Handler:

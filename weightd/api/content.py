@@ -145,10 +145,10 @@ class ContentResponse(Response):
 
     def _log_cut(self, cut: Cut) -> None:
         if cut.reason is not None:
-            _log.warning(
-                "content of %s, file %r, was cut %d bytes before its end: %s",
-                self._contents.record.manifest.key,
-                self._contents.entry.path,
-                cut.left,
-                cut.reason,
-            )
+            figures = {
+                "key": str(self._contents.record.manifest.key),
+                "file": self._contents.entry.path,
+                "bytes_left": cut.left,
+                "reason": cut.reason,
+            }
+            _log.warning("content was cut before its end", extra=figures)

@@ -19,6 +19,7 @@ from weightd.api.page.sheet import Sheet
 from weightd.api.token import Token
 from weightd.cache import Overview, Snapshot, State, Wanted, WeightCache
 from weightd.errors import Starting, TooMany
+from weightd.request_id import RequestIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Desk:
         self.limits = Limits() if limits is None else limits
         self.token = Token() if token is None else token
         self.times = RequestTimes()
+        self.ids = RequestIds()
         self.sheet = Sheet()
         self.socket = socket
         self.connections = Connections(self.limits.connections, self.limits.idle_timeout)
@@ -70,9 +72,9 @@ class Desk:
         return self._cache.state
 
     @property
-    def ailing(self) -> tuple[str, ...]:
-        """What of the cache keeps failing, while starting too."""
-        return self._cache.ailing
+    def trouble(self) -> str | None:
+        """What is wrong with the cache, as the last beat of its pulse found it."""
+        return self._cache.pulse.trouble
 
     async def snapshot(self) -> Snapshot:
         """Every figure of this instant, while starting too.  Raises IoError."""

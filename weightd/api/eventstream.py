@@ -53,7 +53,8 @@ class EventStream(Response):
             await send({"type": "http.response.body"})
         except TimeoutError:
             abort(scope)
-            _log.info("a reader of events took nothing for %g s and was cut", self._idle_timeout)
+            figures = {"seconds": self._idle_timeout}
+            _log.info("a reader of events took nothing and was cut", extra=figures)
         finally:
             leaving.cancel()
 

@@ -84,26 +84,23 @@ class PreconditionFailed(WeightdError):
 
 @dataclass(eq=False)
 class Unhealthy(WeightdError):
-    """The cache did not answer in time, or ``loops`` of its own keep failing."""
+    """The cache did not answer in time, or ``trouble`` says what else is wrong with it."""
 
     seconds: float
-    loops: tuple[str, ...] = ()
+    trouble: str | None = None
     code: ClassVar[str] = "unhealthy"
     retryable: ClassVar[bool] = True
     retry_after: ClassVar[int | None] = 5
 
     @property
     def detail(self) -> str:
-        if self.loops:
-            return (
-                f"What goes on by itself keeps failing ({', '.join(self.loops)}); weightd's log "
-                "has the tracebacks."
-            )
+        if self.trouble is not None:
+            return self.trouble
         return f"The cache did not answer within {self.seconds:g} s; its disk may be hanging."
 
     def figures(self) -> dict[str, object]:
         figures = super().figures()
-        del figures["loops"]
+        del figures["trouble"]
         return figures
 
 

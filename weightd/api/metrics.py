@@ -55,7 +55,9 @@ _GAUGES: Final = {
     "used_bytes": "On disk, of the budget: resident, retired, written, parked and doomed.",
     "resident_bytes": "Current generations, each blob counted once.",
     "retired_bytes": "Replaced generations that a pin keeps.",
+    "free_bytes": "Of the budget, promised to nobody.",
     "reserved_bytes": "Promised to arrivals.",
+    "written_bytes": "Of those, on disk already.",
     "parked_bytes": "Of unfinished fetches, kept to go on from; the first to go for room.",
     "doomed_bytes": "Evicted and not yet given back by the filesystem.",
     "pinned_bytes": "Kept by pins, holds and use.",
@@ -63,6 +65,9 @@ _GAUGES: Final = {
     "over_budget_bytes": "By how much pins and use keep more than the budget allows.",
     "overhead_bytes": "Manifests and databases, outside the budget.",
     "models": "Keys that a lookup answers.",
+    "retired_models": "Replaced generations that are still on disk.",
+    "arrivals": "Puts, uploads and fetches that room is promised to.",
+    "waiting": "Arrivals that wait for room: blocked at this moment.",
     "partials": "Unfinished fetches whose bytes are kept.",
     "pins": "Pins in force.",
     "holds": "Models that the kernel says are held.",
@@ -71,9 +76,13 @@ _GAUGES: Final = {
 
 
 class RequestTimes:
-    """How long requests took, by route, method and status.  Used on the loop's thread only."""
+    """How long requests took, by route, method and status, and the problems that were answered.
+
+    Used on the loop's thread only.
+    """
 
     def __init__(self) -> None:
+        self._problems: dict[str, int] = {}
         self._counts: dict[tuple[str, str, str], list[int]] = {}
         self._sums: dict[tuple[str, str, str], float] = {}
 
@@ -90,6 +99,19 @@ class RequestTimes:
             self.declare(route, method, status)
         self._counts[labels][bisect_left(REQUEST_BOUNDS, seconds)] += 1
         self._sums[labels] += seconds
+
+    def declare_problem(self, code: str) -> None:
+        """Have a series present before its first problem."""
+        self._problems.setdefault(code, 0)
+
+    def count_problem(self, code: str) -> None:
+        """Count one answer that is a problem."""
+        self._problems[code] = self._problems.get(code, 0) + 1
+
+    def problems(self) -> Metric:
+        return _counters(
+            "problems", "Requests that were answered with a problem.", "code", self._problems
+        )
 
     def family(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(
@@ -118,10 +140,24 @@ class SnapshotCollector(Collector):
         yield from self._arrivals()
         yield from self._fetches()
         yield self._times.family()
+        yield self._times.problems()
+        yield from self._daemon()
+
+    def _daemon(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        yield _gauge(
+            "ready",
+            "1 while it serves; 0 while it starts or drains.",
+            int(snapshot.state == "ready"),
+        )
+        yield _gauge("start_time_seconds", "When it started, since the epoch.", snapshot.started_at)
         yield _gauge(
             "in_use_detection",
             "1 where the kernel tells of open and mapped files; 0 where only pins and holds count.",
-            int(self._snapshot.leases_work),
+            int(snapshot.leases_work),
+        )
+        yield _gauge(
+            "foreign_names", "Names in the root that are not weightd's.", len(snapshot.foreign)
         )
         build = InfoMetricFamily(PREFIX + "build", "The version that runs.")
         build.add_metric((), {"version": __version__, "python": platform.python_version()})
@@ -145,6 +181,16 @@ class SnapshotCollector(Collector):
         snapshot = self._snapshot
         for name, documentation in _GAUGES.items():
             yield _gauge(name, documentation, getattr(snapshot, name))
+        yield from self._filesystem()
+        yield from self._pins()
+
+    def _filesystem(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        yield _gauge(
+            "filesystem_total_bytes",
+            "What can be used of the filesystem at all, as df counts.",
+            snapshot.filesystem.total,
+        )
         yield _gauge(
             "filesystem_free_bytes",
             "What the filesystem has left for weightd.",
@@ -156,10 +202,29 @@ class SnapshotCollector(Collector):
             "Used on the filesystem, and not weightd's.",
             snapshot.filesystem.others,
         )
-        since = snapshot.oldest_pin_since
-        age = 0.0 if since is None else max(0.0, self._now - since)
-        yield _gauge("oldest_pin_age_seconds", "Age of the oldest pin, 0 without one.", age)
+
+    def _pins(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        yield _gauge(
+            "oldest_pin_age_seconds",
+            "Age of the oldest pin, 0 without one.",
+            self._age(snapshot.oldest_pin_since),
+        )
+        yield _gauge(
+            "oldest_idle_pin_age_seconds",
+            "Age of the oldest pin, neither lease nor forever, of a model that no process holds "
+            "or has open; 0 without one, and where that cannot be seen.",
+            self._age(snapshot.oldest_idle_pin_since),
+        )
+        yield _gauge(
+            "pins_known",
+            "0 while the record of pins is lost and nothing is evicted.",
+            int(snapshot.pins_known),
+        )
         yield _counter("expired_pins", "Leases that lapsed.", snapshot.expired_pins)
+
+    def _age(self, since: float | None) -> float:
+        return 0.0 if since is None else max(0.0, self._now - since)
 
     def _evictions(self) -> Iterator[Metric]:
         snapshot = self._snapshot

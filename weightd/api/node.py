@@ -51,8 +51,8 @@ async def get_health(request: Request) -> Response:
     read_query(request, NoQuery)
     desk = desk_of(request)
     snapshot = await probe(desk)
-    if desk.ailing:
-        raise Unhealthy(desk.limits.probe_timeout, desk.ailing)
+    if desk.trouble is not None:
+        raise Unhealthy(desk.limits.probe_timeout, desk.trouble)
     return json_answer({"status": "ok", "state": snapshot.state})
 
 
@@ -140,7 +140,7 @@ ROUTES: Final = (
         "/healthz",
         get_health,
         PROBES,
-        "Whether the daemon lives: probes its loop, its threads and its filesystem",
+        "Whether the daemon lives: its loop, its threads and its disk, which took a write lately",
         {200: Answer("It does.", wire.HealthShape)},
         (errors.IoError, Unhealthy),
     ),

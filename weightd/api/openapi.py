@@ -64,7 +64,9 @@ def describe(app: FastAPI, routes: Sequence[Route]) -> dict[str, Any]:
         summary="A node-local cache for model weights, within a byte budget.",
         description=(
             "Sizes are integers in bytes, times are RFC 3339 in UTC. Requests reject unknown "
-            "fields; ignore unknown fields of answers. Every error is a problem document."
+            "fields; ignore unknown fields of answers. Every error is a problem document. "
+            "Every answer has an `X-Request-Id`, which weightd's log names: the request's own, if "
+            "that is at most 128 letters, digits and `._:=+/@-`, else one that is made."
         ),
         routes=app.routes,
     )

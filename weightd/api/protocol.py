@@ -7,26 +7,25 @@ still sends, and has no limit on the size or the time of a request's head.
 from __future__ import annotations
 
 import asyncio
-import re
+import os
 import socket
 import struct
 from asyncio import TimerHandle
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
 from weightd.api.connections import Connections
 from weightd.api.loans import Loans
-from weightd.api.problems import problem
+from weightd.api.metrics import RequestTimes
 from weightd.api.routing import Door
-from weightd.errors import InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
-from weightd.model import Key
+from weightd.api.unparsed import told, written
+from weightd.errors import Draining, InvalidRequest, Stalled, TooMany, WeightdError
+from weightd.request_id import RequestIds
 
 HEAD_SECONDS: Final = 20.0
 """How long a peer may take for the request line and headers."""
@@ -35,6 +34,11 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 
 LINGER_SECONDS: Final = 2.0
 """How long what a refused peer still sends is thrown away, so that it sees its answer."""
+
+FIRST_REQUEST_SECONDS: Final = 3.0
+NEXT_REQUEST_SECONDS: Final = 1.0
+"""How long who connected and said nothing yet, and who had an answer and may ask again, are still
+heard while the daemon hands over to its next instance."""
 
 CONNECTION: Final = "weightd.connection"
 """The ASGI extension of this server.
@@ -48,8 +52,6 @@ saw it connect, None behind no unix socket; ``replica`` says whether it is at th
 _PEER: Final = struct.Struct("3i")
 """What SO_PEERCRED answers: process, user, group."""
 
-_KEYED: Final = re.compile(rb"/v1/(?:models|content|pins/[^/]*)/(.*)", re.DOTALL)
-
 
 class _TooMuch(Exception):
     """The head, or the trailers behind a body, are longer than any client's."""
@@ -58,9 +60,19 @@ class _TooMuch(Exception):
 class EdgeProtocol(HttpToolsProtocol):
     """One connection at a ``door``.  `app.protocol_of` makes what uvicorn takes as ``http``."""
 
-    def __init__(self, *arguments: Any, connections: Connections, door: Door, **options: Any):
+    def __init__(
+        self,
+        *arguments: Any,
+        connections: Connections,
+        ids: RequestIds,
+        times: RequestTimes,
+        door: Door,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
+        self._ids = ids
         self._connections = connections
+        self._times = times
         self._door = door
         self._owner: tuple[int, int] | None = None
         self._untaken = 0
@@ -74,6 +86,9 @@ class EdgeProtocol(HttpToolsProtocol):
         self._rest = 0
         # Of requests in a row ``cycle`` is the last, and this the one being answered.
         self._answered: RequestResponseCycle | None = None
+        # Done once the last request is here, or none is to come; None before the handing over.
+        self._heard: asyncio.Future[None] | None = None
+        self._deaf = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -87,6 +102,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
         self.gone.set()
+        self._has_heard()
         self._stop_head_timer()
         if self._answered is not None and not self._answered.response_complete:
             # The server tells the last in a row, and no one else.
@@ -118,7 +134,7 @@ class EdgeProtocol(HttpToolsProtocol):
             if isinstance(error.__context__, _TooMuch):
                 self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
                 return
-            self._refuse(_told(error, bytes(self._head or b"")))
+            self._refuse(told(error, bytes(self._head or b"")))
         if self._head is not None and len(self._head) > HEAD_BYTES_MAX:
             self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
 
@@ -137,6 +153,10 @@ class EdgeProtocol(HttpToolsProtocol):
             self.expect_100_continue = False
         super().on_headers_complete()
         self._head = None
+        if self._heard is not None:
+            # The task that answers has not begun, and says that the connection closes.
+            self.cycle.keep_alive = False
+            self._has_heard()
         # The task that answers has been made and not yet begun.
         self.scope["extensions"] = {
             CONNECTION: {
@@ -175,6 +195,53 @@ class EdgeProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
+    # -- The handing over to the next instance -------------------------------------
+
+    def hand_over(self) -> asyncio.Future[None]:
+        """Answer the next request, if it comes within a moment, as the last on this connection.
+
+        Who connected before nobody took connections here any more is not refused, and who
+        keeps the connection is told to make another.  Done when no further request comes.
+        """
+        self._heard = self.loop.create_future()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+            self._has_heard()
+        else:
+            # An answer that has begun did not say that the connection closes.
+            moment = FIRST_REQUEST_SECONDS if cycle is None else NEXT_REQUEST_SECONDS
+            self.loop.call_later(moment, self._hear_no_more)
+        return self._heard
+
+    def _has_heard(self) -> None:
+        if self._heard is not None and not self._heard.done():
+            self._heard.set_result(None)
+
+    def _hear_no_more(self) -> None:
+        """Close, but answer what was sent before: what is sent later fails at its sender.
+
+        Only unix sockets can do that; over TCP what crosses the closing is lost, as ever.
+        """
+        if self._busy():
+            self.cycle.keep_alive = False
+        elif not self.transport.is_closing():
+            if self._head:
+                self._refuse(Draining())
+            elif not _shut_for_reading(self.transport):
+                self.transport.close()
+            self._deaf = True
+        # Until the loop has read what was sent before.
+        self.loop.call_later(0.0, self._has_heard)
+
+    def _busy(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open for an answer."""
+        return self._deaf and self._busy()
+
     # -- A place among the connections --------------------------------------------
 
     def takes_its_answer(self) -> bool:
@@ -193,7 +260,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def _turn_away(self) -> None:
         """Say that there are too many, to as many as may wait until they have read it."""
         self._refused = True
-        self.transport.write(_written(TooMany("connections", self._connections.limit)))
+        self._write(TooMany("connections", self._connections.limit))
         if self._connections.linger(self):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
@@ -228,11 +295,15 @@ class EdgeProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if self._leave_to_request_under_way():
             return
-        self.transport.write(_written(error))
+        self._write(error)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _write(self, error: WeightdError) -> None:
+        self._times.count_problem(error.code)
+        self.transport.write(written(error, self._ids.new()))
 
     def _leave_to_request_under_way(self) -> bool:
         """Whether a request is being answered, after which or at once the connection closes.
@@ -277,42 +348,14 @@ def _peer(transport: asyncio.Transport) -> tuple[int, int] | None:
     return uid, gid
 
 
-def _told(error: httptools.HttpParserError, head: bytes) -> WeightdError:
-    """What the parser found, with the offending part named where it can be told."""
-    line = head.partition(b"\r\n")[0]
-    target = line.split(b" ")[1] if line.count(b" ") >= 2 else b""
-    reason = str(error) or type(error).__name__
-    if "Content-Length" in reason:
-        return InvalidRequest("Content-Length", reason)
-    if "Transfer-Encoding" in reason or "chunk" in reason:
-        return InvalidRequest("Transfer-Encoding", reason)
-    if isinstance(error, httptools.HttpParserInvalidMethodError):
-        return InvalidRequest("method", f"{_text(line[:40])!r} begins with no method")
-    if isinstance(error, httptools.HttpParserInvalidURLError | httptools.HttpParserCallbackError):
-        return _bad_target(target)
-    return InvalidRequest("request", reason)
-
-
-def _bad_target(target: bytes) -> WeightdError:
-    """A target that cannot be parsed: a bad key if it has one, since that is what was meant."""
-    keyed = _KEYED.fullmatch(target.partition(b"?")[0])
-    if keyed is not None:
+def _shut_for_reading(transport: asyncio.Transport) -> bool:
+    """Have the kernel take no more from the peer, which is told so; False over TCP."""
+    found: socket.socket = transport.get_extra_info("socket")
+    if found.family != socket.AF_UNIX:
+        return False
+    with socket.socket(fileno=os.dup(found.fileno())) as one:
         try:
-            Key.parse(unquote_to_bytes(keyed[1]).decode("utf-8", "surrogateescape"))
-        except InvalidKey as error:
-            return error
-    return InvalidRequest(
-        "path", f"{_text(target[:80])!r} is no path; percent-encode what is not ASCII"
-    )
-
-
-def _text(sent: bytes) -> str:
-    return sent.decode("utf-8", "backslashreplace")
-
-
-def _written(error: WeightdError) -> bytes:
-    """The whole answer, as it goes over the connection."""
-    answer = problem(error)
-    lines = [STATUS_LINE[answer.status_code]]
-    lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
-    return b"".join([*lines, b"connection: close\r\n\r\n", bytes(answer.body)])
+            one.shutdown(socket.SHUT_RD)
+        except OSError:
+            return False  # the peer has gone
+    return True

@@ -15,6 +15,7 @@ from weightd.cache.records import Verdict, Victim
 from weightd.cache.sweep import Sweep
 from weightd.cache.tasks import completed
 from weightd.errors import Blocked, BlockedReason, DiskFull, TooLarge
+from weightd.errors.room import keepers
 from weightd.ledger import Generation, Parked, Reservation, Room, Usage, disk_full
 from weightd.model import GenerationId, Key
 from weightd.store import SeizeRefused
@@ -161,7 +162,7 @@ class Admission:
         """Count and tell a refusal, whether before the first byte or under way."""
         self._context.counters.rejections[error.code] += 1
         self._context.refusals.note(key, error)
-        self._context.events.tell("refused", key=str(key), code=error.code, bytes=error.bytes)
+        self._context.events.tell("refused", key=str(key), code=error.code, **_figures(error))
 
     async def verdict(self, size: int, key: Key | None) -> Verdict:
         """What would become of an arrival, decided on the same books and not done."""
@@ -328,6 +329,15 @@ class Admission:
             return
         hint = f"It would evict {spared}, which is wanted more."
         raise _blocked(self._context.ledger.usage(), "pins", need.size, hint)
+
+
+def _figures(error: TooLarge | Blocked | DiskFull) -> dict[str, object]:
+    """What is told of a refusal; of many holders the first ones."""
+    figures = error.figures()
+    if isinstance(error, Blocked):
+        del figures["holders"]
+        figures["held_by"] = keepers(error.holders) if error.holders else None
+    return figures
 
 
 def _blocked(usage: Usage, reason: BlockedReason, size: int, hint: str) -> Blocked:

@@ -31,6 +31,7 @@ from weightd.cache.overview import ARRIVALS_SHOWN, FAILURES_SHOWN, Overview, Wan
 from weightd.cache.pin_writer import PinWriter
 from weightd.cache.pinning import Pins
 from weightd.cache.publishing import Publications
+from weightd.cache.pulse import Pulse
 from weightd.cache.records import (
     Body,
     Contents,
@@ -124,6 +125,7 @@ class WeightCache:
         )
         self.verifications = Verifications(self._context, self._checks)
         self.warmings = Warmings(self._context, self._lookups)
+        self.pulse = Pulse(self._context)
         self._trimming = Trimming(self._context, self._evictions)
         self._foreign: tuple[str, ...] = ()
         self._started_at = clock.now()
@@ -152,7 +154,8 @@ class WeightCache:
         report = await context.workers.disk(context.store.scan)
         history = await self._opened(HistoryDatabase, context.store.history_path)
         if history.lost is not None:
-            log.warning("the order of eviction is not remembered: %s", history.lost)
+            figures = {"reason": str(history.lost)}
+            log.warning("the order of eviction is not remembered", extra=figures)
         recency = await context.workers.housekeep(history.load)
         context.clock.not_before(start.latest(report, recency))
         superseded = start.enter(context, report, recency)
@@ -247,10 +250,15 @@ class WeightCache:
         """How many arrivals wait for room."""
         return self._admission.waiting
 
+    def part(self) -> None:
+        """Say from now on that it is not ready; until `drain`, what comes is taken still."""
+        self._context.state = "draining"
+
     def drain(self) -> None:
         """Take nothing new from now on; what is under way goes on."""
-        if self._context.state != "draining":
-            self._context.state = "draining"
+        self.part()
+        if self._context.takes_new:
+            self._context.takes_new = False
             self._context.events.end("draining")
             self.verifications.stop()
             self.warmings.stop()
@@ -281,7 +289,8 @@ class WeightCache:
             try:
                 await self._memory.flush()
             except IoError as error:
-                log.warning("what was used last is not remembered: %s", error)
+                figures = {"reason": error.detail}
+                log.warning("what was used last is not remembered", extra=figures)
         await asyncio.to_thread(self._close_files)
 
     def _close_files(self) -> None:
@@ -302,6 +311,10 @@ class WeightCache:
     def page(self, after: Key | None, limit: int) -> tuple[list[Record], Key | None]:
         """Up to ``limit`` resident models whose keys follow ``after``, and where to go on."""
         return self._lookups.page(after, limit)
+
+    def resident(self) -> list[tuple[Key, int]]:
+        """Every resident model and its bytes, the longest unused first."""
+        return self._lookups.resident()
 
     def content(self, key: Key, file: str) -> AbstractAsyncContextManager[Contents]:
         """Open one file of a model, which is not evicted while it is read.
@@ -431,6 +444,7 @@ class WeightCache:
             foreign=self._foreign,
             started_at=self._started_at,
             waiting=self._admission.waiting,
+            swept=self.swept_at is not None,
             partials=len(self._context.partials),
             fetching=0 if self._upkeep is None else self._fetching.running,
         )
@@ -461,11 +475,6 @@ class WeightCache:
             failures=self._fetching.last_failures(FAILURES_SHOWN) if started else (),
             evictions=list(reversed(self._evictions.recent)),
         )
-
-    @property
-    def ailing(self) -> tuple[str, ...]:
-        """The loops of the cache's own that keep failing; none when it is well."""
-        return self._context.health.ailing
 
     def events(self, after: int | None = None) -> AsyncIterator[Event | None]:
         """What happens from ``after`` on; None stands for a while without anything."""

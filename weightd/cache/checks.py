@@ -105,7 +105,8 @@ class Checks:
             try:
                 await self.check(generation)
             except IoError as error:
-                log.warning("%s could not be checked: %s", generation.id.key, error)
+                figures = {"key": str(generation.id.key), "reason": error.detail}
+                log.warning("not checked", extra=figures)
             # A pass over ten thousand models lets every request go before it.
             await asyncio.sleep(0)
 
@@ -126,16 +127,17 @@ class Checks:
             try:
                 await context.workers.commit(context.store.mark_damaged, id, reason)
             except (IoError, NoSpace) as error:
-                log.warning("%s, and the next start may answer it: %s", id.key, error)
+                figures = {"key": str(id.key), "reason": str(error)}
+                log.warning("damaged, and the next start may answer it", extra=figures)
         await self._evictions.let_go([doomed for _, _, doomed in withdrawn if doomed is not None])
 
     def _withdraw(self, generation: Generation, reason: str) -> Doomed | None:
-        log.warning("%s is damaged: %s", generation.id.key, reason)
         self._context.counters.damaged_models += 1
         self._context.events.tell(
             "damaged",
             key=str(generation.id.key),
             generation=generation.id.digest,
+            bytes=generation.bytes,
             reason=reason,
         )
         return self._context.ledger.withdraw(generation.id)

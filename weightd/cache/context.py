@@ -189,6 +189,7 @@ class Context:
     workers: Workers
     partials: Partials
     state: State = "starting"
+    takes_new: bool = True
     counters: Counters = field(default_factory=Counters)
     tasks: Tasks = field(default_factory=Tasks)
     changed: Signal = field(default_factory=Signal)
@@ -211,7 +212,7 @@ class Context:
 
     def must_take_new(self) -> None:
         """Raise Draining once nothing new is taken any more."""
-        if self.state == "draining":
+        if not self.takes_new:
             raise Draining
 
     def record(self, generation: Generation) -> Record:

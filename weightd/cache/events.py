@@ -1,16 +1,27 @@
-"""What happens, told to whoever listens, without ever waiting for a listener."""
+"""What happens, told to whoever listens and to the log, without ever waiting for a listener."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from weightd.cache.clock import Clock
 from weightd.cache.records import Event
 from weightd.cache.tasks import Signal
 
+log = logging.getLogger(__name__)
+
 EVENTS_KEPT: Final = 4096
+
+LEVELS: Final[Mapping[str, int]] = {
+    "refused": logging.WARNING,
+    "damaged": logging.WARNING,
+    "fetch-failed": logging.WARNING,
+    "end": logging.DEBUG,
+}
+"""How events are logged that are not just worth knowing; a renewal is for debugging too."""
 
 
 class EventLog:
@@ -34,7 +45,10 @@ class EventLog:
         self._end: Event | None = None
 
     def tell(self, type: str, **data: object) -> None:
-        """Something happened."""
+        """Something happened: its line in the log is this one, with the same data."""
+        level = logging.DEBUG if data.get("renewed") else LEVELS.get(type, logging.INFO)
+        if log.isEnabledFor(level):
+            log.log(level, type, extra=data)
         self._begin()
         self._last += 1
         self._kept.append(Event(self._last, type, self._clock.now(), data))

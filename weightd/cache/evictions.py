@@ -160,10 +160,10 @@ class Evictions:
             try:
                 await self.evict([victim], "damage" if victim.generation.damaged else reason)
             except SeizeRefused as refused:
-                log.info("%s stays on disk: %s", victim.id.key, refused)
+                log.info("it stays on disk", extra=_staying(victim.id, refused))
                 stay.append(victim)
             except IoError as error:
-                log.warning("%s stays on disk: %s", victim.id.key, error)
+                log.warning("it stays on disk", extra=_staying(victim.id, error))
         return tuple(stay)
 
     async def make_way(self, id: GenerationId) -> None:
@@ -189,7 +189,7 @@ class Evictions:
             try:
                 await completed(self._let_one_go(id))
             except (InUse, IoError) as error:
-                log.warning("%s is damaged and stays on disk: %s", id.key, error)
+                log.warning("it is damaged and stays on disk", extra=_staying(id, error))
 
     async def _let_one_go(self, id: GenerationId) -> None:
         async with self._making_way:
@@ -248,7 +248,8 @@ class Evictions:
         for one in dropped:
             stored = self._context.partials.take(one)
             if stored is not None:
-                log.info("what was fetched of %s goes to make room", stored.key)
+                figures = {"key": str(stored.key), "bytes": stored.bytes}
+                log.info("what was fetched goes to make room", extra=figures)
                 self._context.tasks.spawn(self._drop(stored, one.remains), "drop partial")
 
     async def _drop(self, partial: Parked, remains: Remains) -> None:
@@ -256,7 +257,8 @@ class Evictions:
             try:
                 moved = await self._context.workers.commit(self._context.store.drop, partial)
             except (IoError, NoSpace) as error:
-                log.warning("what was fetched of %s stays on disk: %s", partial.key, error)
+                figures = {"key": str(partial.key), "reason": str(error)}
+                log.warning("what was fetched stays on disk", extra=figures)
                 await self._stopped.wait(self._context.options.unlink_retry)
             else:
                 self._doomed.put_nowait((remains, moved))
@@ -298,10 +300,11 @@ class Evictions:
         except _Stopped:
             return max(1, doomed.bytes)
         except (IoError, NoSpace) as error:
-            log.warning("%s; its %d bytes stay counted", error, doomed.bytes)
+            figures = {"bytes": doomed.bytes, "reason": str(error)}
+            log.warning("not unlinked, and still counted", extra=figures)
             return max(1, doomed.bytes)
         if left:
-            log.info("%d bytes of an evicted model are still open somewhere", left)
+            log.info("an evicted model is still open somewhere", extra={"bytes": left})
         return left
 
     def _again(self, doomed: Remains, directory: DoomedDirectory) -> None:
@@ -339,6 +342,9 @@ class Evictions:
 
     def _note(self, victim: Doomed, reason: EvictionReason | None, beneficiary: Key | None) -> None:
         if reason is None:
+            if victim.was is Standing.RETIRED:
+                figures = {"key": str(victim.id.key), "generation": victim.id.digest}
+                log.info("a retired copy went", extra={**figures, "bytes": victim.bytes})
             return
         idle = max(0.0, self._context.clock.now() - victim.generation.last_used)
         self._journal(victim.id, victim.bytes, reason, idle, beneficiary)
@@ -374,6 +380,7 @@ class Evictions:
             bytes=entry.bytes,
             reason=reason,
             beneficiary=None if beneficiary is None else str(beneficiary),
+            idle_seconds=round(idle, 3),
         )
 
     def _forget(self, id: GenerationId) -> None:
@@ -386,6 +393,11 @@ class Evictions:
 
 class _Stopped(Exception):
     """The cache ends: what is not unlinked yet stays for the next start."""
+
+
+def _staying(id: GenerationId, error: Exception) -> dict[str, object]:
+    """What a line says of a victim that did not go."""
+    return {"key": str(id.key), "generation": id.digest, "reason": str(error)}
 
 
 def _same_directory(damaged: GenerationId, id: GenerationId) -> bool:

@@ -50,6 +50,12 @@ class Lookups:
         records = [self._context.record(one) for one in current if one is not None]
         return records, page[limit - 1] if len(page) > limit else None
 
+    def resident(self) -> list[tuple[Key, int]]:
+        """Every resident model and its bytes as a user counts them, the longest unused first."""
+        models = self._context.models
+        every = self._context.ledger.idle_first()
+        return [(one.id.key, models[one.id].manifest.bytes) for one in every]
+
     @asynccontextmanager
     async def content(self, key: Key, file: str) -> AsyncIterator[Contents]:
         """Open one file of a model, which is not evicted while it is read.

@@ -59,5 +59,6 @@ class LostPins:
             try:
                 return await self.accept()
             except StateUnwritable as error:
-                log.warning("the loss of pins is not accepted yet: %s", error)
+                figures = {"reason": error.detail}
+                log.warning("the loss of pins is not accepted yet", extra=figures)
                 seconds = ACCEPT_AGAIN_SECONDS

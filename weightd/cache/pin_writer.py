@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -20,6 +21,8 @@ class _Asked(NamedTuple):
     change: PinChange
     told: Told | None
     waiting: asyncio.Future[StateUnwritable | None]
+    context: contextvars.Context
+    """That of who asked: whose request it is, is told with what comes of it."""
 
 
 class PinWriter:
@@ -41,7 +44,8 @@ class PinWriter:
 
         So is ``told``, before that, and also when nobody waits any more.
         """
-        asked = _Asked(change, told, asyncio.get_running_loop().create_future())
+        waiting = asyncio.get_running_loop().create_future()
+        asked = _Asked(change, told, waiting, contextvars.copy_context())
         self._asked.append(asked)
         if not self._writing:
             self._writing = True
@@ -72,7 +76,7 @@ class PinWriter:
         for one in group:
             if one.told is not None:
                 # Each in a step of its own, so that none is in the way of another.
-                loop.call_soon(one.told, failure)
+                loop.call_soon(one.told, failure, context=one.context)
             if not one.waiting.done():
                 one.waiting.set_result(failure)
 

@@ -69,7 +69,8 @@ class Pins:
                 self._evictions.kept.add(broken)
                 continue
             if self._context.ledger.generation(pin.generation) is None:
-                log.warning("pin of %s on %s: not on disk", pin.holder, pin.generation.key)
+                figures = {"key": str(pin.generation.key), "holder": pin.holder}
+                log.warning("a pin is forgotten, since its model is not on disk", extra=figures)
                 self._forget(pin)
                 continue
             until = None if pin.ttl is None else now + pin.ttl
@@ -240,7 +241,12 @@ class Pins:
 
     def _forgotten(self, pin: Pin, failure: StateUnwritable | None) -> None:
         if failure is not None:
-            log.warning("the record of the pin of %s stays for now: %s", pin.holder, failure)
+            figures = {
+                "key": str(pin.generation.key),
+                "holder": pin.holder,
+                "reason": failure.detail,
+            }
+            log.warning("the record of a pin that ended stays for now", extra=figures)
             self._lingering[pin.holder, pin.generation] = pin
 
     async def forget_again(self) -> None:

@@ -122,7 +122,8 @@ class Publications:
         try:
             await self._context.workers.commit(self._context.store.restate, manifest)
         except (IoError, NoSpace) as error:
-            log.warning("the record of %s keeps its old revision: %s", generation.id.key, error)
+            figures = {"key": str(generation.id.key), "reason": str(error)}
+            log.warning("a record keeps its old revision", extra=figures)
         else:
             model.manifest = manifest
 

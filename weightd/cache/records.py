@@ -276,6 +276,10 @@ class Snapshot:
 
     The byte figures are those of the metrics of the same name.  The mappings
     have every possible label present from the start.
+
+    ``oldest_idle_pin_since`` is that of the pins that only their taking back ends, neither a
+    lease nor forever, on what no process was seen to hold or to have open.  It is None where
+    such use is not seen, or was not looked for yet.
     """
 
     state: State
@@ -302,6 +306,7 @@ class Snapshot:
     holds: int
     uses: int
     oldest_pin_since: float | None
+    oldest_idle_pin_since: float | None
     pins_known: bool
     leases_work: bool
     lookups: dict[Literal["hit", "miss"], int]

@@ -42,7 +42,8 @@ class Retirements:
         try:
             await self.mark(id)
         except IoError as error:
-            log.warning("the retirement of %s is not on disk yet: %s", id.key, error)
+            figures = {"key": str(id.key), "generation": id.digest, "reason": error.detail}
+            log.warning("a retirement is not on disk yet", extra=figures)
 
     def forget(self, id: GenerationId) -> None:
         """It is to be current again: its retirement is owed to the disk no more."""

@@ -7,6 +7,7 @@ import asyncio
 from weightd.cache.context import Context
 from weightd.cache.records import FilesystemFigures, Snapshot
 from weightd.errors import IoError
+from weightd.ledger import Generation
 from weightd.store import Filesystem
 
 
@@ -16,13 +17,19 @@ async def take_snapshot(
     foreign: tuple[str, ...],
     started_at: float,
     waiting: int,
+    swept: bool,
     partials: int,
     fetching: int,
 ) -> Snapshot:
-    """Ask the filesystem, then copy the books.  Raises IoError."""
+    """Ask the filesystem, then copy the books.  Raises IoError.
+
+    ``swept`` says whether every model was looked at for use since the start.
+    """
     overhead, filesystem = await _seen(context)
+    sees_use = swept and context.store.leases_work
     usage, counters, ledger = context.ledger.usage(), context.counters, context.ledger
-    pinned = [pin.since for one in ledger.generations() for pin in one.pins.values()]
+    pinned = [one for one in ledger.generations() if one.pins]
+    idle = [since for one in pinned for since in _idle_pins(one)] if sees_use else []
     return Snapshot(
         state=context.state,
         root=context.store.root,
@@ -52,7 +59,10 @@ async def take_snapshot(
         pins=usage.pins,
         holds=sum(1 for seen in context.sightings.values() if seen.use.kind == "hold"),
         uses=sum(1 for seen in context.sightings.values() if seen.use.kind == "use"),
-        oldest_pin_since=min(pinned, default=None),
+        oldest_pin_since=min(
+            (pin.since for one in pinned for pin in one.pins.values()), default=None
+        ),
+        oldest_idle_pin_since=min(idle, default=None),
         pins_known=ledger.pins_known,
         leases_work=context.store.leases_work,
         lookups={"hit": counters.lookups["hit"], "miss": counters.lookups["miss"]},
@@ -80,6 +90,16 @@ async def take_snapshot(
         fetches_in_flight=fetching,
         fetch_joined=counters.fetch_joined,
     )
+
+
+def _idle_pins(generation: Generation) -> list[float]:
+    """Since when the pins stand that nothing shows to be of use to anybody.
+
+    A lease is renewed by somebody who lives, and one forever is meant to need nobody.
+    """
+    if generation.in_use:
+        return []
+    return [pin.since for pin in generation.pins.values() if pin.ttl is None and not pin.forever]
 
 
 async def _seen(context: Context) -> tuple[int, Filesystem]:

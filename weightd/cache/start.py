@@ -53,7 +53,8 @@ def enter(
         if standing.retired and not standing.found.superseded:
             newly.append(id)
     for damaged in report.damaged:
-        log.warning("models/%s is damaged: %s", damaged.name, damaged.reason)
+        figures = {"directory": damaged.name, "reason": damaged.reason}
+        log.warning("damaged", extra=figures)
         context.counters.damaged_models += 1
     return newly
 

@@ -175,7 +175,8 @@ class Sweep:
         look = self._context.store.look
         looked = await self._context.workers.seize(look, ids, for_holds=for_holds)
         for id, error in looked.failed.items():
-            log.warning("whether %s is in use is not known: %s", id.key, error)
+            figures = {"key": str(id.key), "generation": id.digest, "reason": str(error)}
+            log.warning("whether it is in use is not known", extra=figures)
         changed, leaving = False, []
         for id in ids:
             generation = self._context.ledger.generation(id)

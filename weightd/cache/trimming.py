@@ -19,7 +19,6 @@ from weightd.cache.evictions import Evictions
 from weightd.cache.tasks import completed
 from weightd.ledger import Doomed, Room, Standing
 from weightd.model import EvictionReason
-from weightd.units import format_bytes
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +105,6 @@ class Trimming:
         fails marks one at least as used, so it ends.
         """
         ledger = self._context.ledger
-        evicted = 0
         while True:
             await self._context.nothing_settles()
             limit = ledger.capacity if short is None else ledger.promised - max(0, short)
@@ -120,15 +118,12 @@ class Trimming:
             sizes = [one.bytes for one in named]
             refused = await completed(self._evict(named, reason))
             gone = [size for one, size in zip(named, sizes, strict=True) if one.settled]
-            evicted += len(gone)
             if short is not None:
                 # Not measured again: what is promised meanwhile was promised with room of its own.
                 short -= sum(gone)
             if not gone and not refused:
                 break
             await self._context.others_decide()
-        if evicted:
-            log.info("%d models went: %s", evicted, reason)
         self._context.changed.notify()
 
     async def _evict(self, named: list[Doomed], reason: EvictionReason) -> tuple[Doomed, ...]:
@@ -142,13 +137,15 @@ class Trimming:
         """One line when what is kept passes the budget, and one when it does no more."""
         usage = self._context.ledger.usage()
         if usage.over_budget and not self._over:
+            figures = {
+                "over_budget_bytes": usage.over_budget,
+                "capacity_bytes": usage.capacity,
+                "pinned_bytes": usage.pinned,
+                "reserved_bytes": usage.reserved,
+            }
             log.warning(
-                "over budget by %s: %s are pinned, in use or arriving, of a budget of %s; "
-                "nothing new is admitted until enough of it is let go",
-                format_bytes(usage.over_budget),
-                format_bytes(usage.pinned + usage.reserved),
-                format_bytes(usage.capacity),
+                "over budget, and nothing new is admitted until enough is let go", extra=figures
             )
         elif self._over and not usage.over_budget:
-            log.info("within the budget of %s again", format_bytes(usage.capacity))
+            log.info("within the budget again", extra={"capacity_bytes": usage.capacity})
         self._over = usage.over_budget > 0

@@ -173,7 +173,8 @@ async def supervised(name: str, loop: Callable[[], Awaitable[None]], context: Co
             await loop()
         except Exception:
             context.health.failed(name)
-            log.exception("the loop %r failed; this is a bug, and it goes on after a pause", name)
+            figures = {"loop": name}
+            log.exception("a loop failed; this is a bug, and it goes on later", extra=figures)
         await asyncio.sleep(context.options.loop_pause)
 
 
@@ -187,5 +188,5 @@ async def _every(
         try:
             await work()
         except (IoError, NoSpace) as error:
-            log.warning("%s", error)
+            log.warning("what goes on by itself failed for now", extra={"reason": str(error)})
         await asyncio.sleep(seconds)

@@ -305,9 +305,11 @@ class Uploads:
             await self._measure(upload)
             self._must_stand(upload)
         except IoError as error:
-            log.warning("what was uploaded of %s is not known: %s", upload.key, error)
+            figures = {"key": str(upload.key), "reason": error.detail}
+            log.warning("how much was uploaded is not known", extra=figures)
         except WeightdError as error:
-            log.warning("the upload of %s is ended: %s", upload.key, error)
+            figures = {"key": str(upload.key), "code": error.code, "reason": error.detail}
+            log.warning("an upload is ended", extra=figures)
             await self._end(upload, error)
 
     async def _measure(self, upload: _Upload) -> None:

@@ -110,7 +110,8 @@ class Verifications:
             async with self._turn:
                 return await self._verify(course)
         except WeightdError as error:
-            log.info("%s was not verified: %s", course.generation.id.key, error)
+            figures = {"key": str(course.generation.id.key), "reason": error.detail}
+            log.info("not verified", extra=figures)
             course.error = error
             return "failed"
 

@@ -23,8 +23,10 @@ every lookup needs, never stand behind a flush, nor behind a search of /proc.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -138,4 +140,6 @@ class Workers:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> asyncio.Future[T]:
-        return asyncio.wrap_future(pool.submit(call, *args, **kwargs))
+        # What is logged in the thread is of the same request.
+        context = contextvars.copy_context()
+        return asyncio.wrap_future(pool.submit(context.run, partial(call, *args, **kwargs)))

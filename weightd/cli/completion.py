@@ -39,7 +39,7 @@ def flags_of_all() -> dict[str, list[str]]:
     return found
 
 
-_KEYED: Final = "run get put fetch pin unpin rm ls warm verify"
+_KEYED: Final = "run get put fetch pin unpin rm ls warm verify label"
 """The commands that take the key of a model."""
 
 _FILED: Final = "run put adopt fetch serve"

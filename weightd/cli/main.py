@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "evictions": "show what went, when, why and for whom",
     "warm": "read models into memory before they are mapped",
     "verify": "read models to the last byte, and say what is damaged",
+    "label": "print the label of nodes that have a model, for an affinity",
     "completion": "print the completions for a shell",
 }
 """Each command, in the module of its name beside this one, and what it does."""

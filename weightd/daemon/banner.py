@@ -16,6 +16,7 @@ class Whereabouts:
     """All sizes in bytes; ``listener`` and ``api`` are the addresses bound, None when they are off.
 
     ``open_token`` is the file of a token that everybody on the node may read.
+    ``passed_otherwise`` says of each door that was passed where its setting is not that.
     ``others`` is what is on the filesystem and not weightd's.
     """
 
@@ -25,6 +26,7 @@ class Whereabouts:
     listener: str | None
     api: str | None
     open_token: Path | None
+    passed_otherwise: Sequence[str]
     capacity: int
     min_free: int
     models: int
@@ -55,7 +57,7 @@ def banner(at: Whereabouts) -> str:
 
 def notes(at: Whereabouts) -> list[str]:
     """What an operator should know before the first model arrives."""
-    said = []
+    said = list(at.passed_otherwise)
     if short := shortage(at.capacity, at.min_free, at.filesystem_total, at.others):
         said.append(short)
     if at.foreign:

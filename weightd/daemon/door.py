@@ -23,10 +23,18 @@ _CANCELLED_WITHIN: Final = 5.0
 
 
 class Door(uvicorn.Server):
-    """A server that leaves signals alone and knows what it has under way."""
+    """A server that leaves signals alone and knows what it has under way.
+
+    On a ``passed`` socket others listen, too: the next instance of the daemon takes who
+    connects once this one has stopped to.
+    """
 
     def __init__(
-        self, app: Any, listener: socket.socket, protocol: Callable[..., EdgeProtocol]
+        self,
+        app: Any,
+        listener: socket.socket,
+        protocol: Callable[..., EdgeProtocol],
+        passed: bool = False,
     ) -> None:
         # uvicorn asks for a class, and only calls it.
         made: Any = protocol
@@ -46,6 +54,8 @@ class Door(uvicorn.Server):
             )
         )
         self._listener = listener
+        self.passed = passed
+        self.opened = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -56,14 +66,37 @@ class Door(uvicorn.Server):
         """Serve until `leave` was called and the last response is out."""
         await self.serve(sockets=[self._listener])
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
+
+    async def hand_over(self) -> None:
+        """Take no further connection, and hear who has one to the end of his request.
+
+        Each is bounded, see `EdgeProtocol.hand_over`.
+        """
+        for server in self.servers:
+            server.close()
+        # Who was taken in this turn of the loop becomes a connection in the next.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if heard := [one.hand_over() for one in self._connections()]:
+            await asyncio.wait(heard)
+
+    def _connections(self) -> list[EdgeProtocol]:
+        found = []
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, EdgeProtocol)
+            found.append(connection)
+        return found
+
     def under_way(self) -> frozenset[asyncio.Task[None]]:
         """The requests that are being answered now."""
         return frozenset(self.server_state.tasks)
 
     def cut_off(self) -> None:
         """Close every connection; each request learns that its peer is gone, and tidies up."""
-        for connection in list(self.server_state.connections):
-            assert isinstance(connection, EdgeProtocol)
+        for connection in self._connections():
             connection.transport.abort()
 
     def leave(self, within: float) -> None:

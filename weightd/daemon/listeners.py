@@ -1,4 +1,8 @@
-"""Binding the doors: a unix socket with its mode and group, and a TCP listener."""
+"""Binding the doors: a unix socket with its mode and group, and a TCP listener.
+
+A socket that the service manager passes (`weightd.daemon.activation`) is bound already: its
+path, mode and group are the manager's, and its name is never removed here.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +26,45 @@ _ANSWER_WITHIN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class UnixDoor:
-    """A bound unix socket, and which inode is its name, so that only that is removed."""
+    """A bound unix socket, and which inode is its name, so that only that is removed.
+
+    Of a socket that was passed, ``identity`` is None.
+    """
 
     path: Path
     socket: socket.socket
-    identity: tuple[int, int]
+    identity: tuple[int, int] | None
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
+
+    @property
+    def passed(self) -> bool:
+        """Whether others listen on it, too: who connects while nobody takes it is not refused."""
+        return self.identity is None
 
     def close(self) -> None:
-        """Close it, and remove its name unless somebody else has taken that over."""
+        """Close it, and remove its name unless that is another's or was passed."""
         self.socket.close()
-        if _identity(self.path) == self.identity:
+        if self.identity is not None and _identity(self.path) == self.identity:
             self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TcpDoor:
+    """A bound TCP listener, at ``address``; see `UnixDoor.passed`."""
+
+    address: Listen
+    socket: socket.socket
+    passed: bool = False
+
+    @property
+    def where(self) -> str:
+        return str(self.address)
+
+    def close(self) -> None:
+        self.socket.close()
 
 
 def open_unix(path: Path, mode: int, group: int | None, setting: str = "socket") -> UnixDoor:
@@ -75,7 +107,13 @@ def _bound(path: Path, mode: int, group: int | None) -> UnixDoor:
     return UnixDoor(path, door, identity)
 
 
-def open_tcp(listen: Listen, setting: str = "listen") -> socket.socket:
+def address_of(listener: socket.socket) -> Listen:
+    """Where a TCP listener is bound."""
+    host, port = listener.getsockname()[:2]
+    return Listen(host, port)
+
+
+def open_tcp(listen: Listen, setting: str = "listen") -> TcpDoor:
     """Bind a listener, which ``setting`` names.  Raises StartRefused."""
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -93,7 +131,7 @@ def open_tcp(listen: Listen, setting: str = "listen") -> socket.socket:
             f"{setting}: {listen} cannot be bound: {error.strerror}; "
             f"set another with {flag}, or {flag} none"
         ) from error
-    return listener
+    return TcpDoor(address_of(listener), listener)
 
 
 def _make_parent(path: Path) -> None:

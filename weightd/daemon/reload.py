@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 from weightd.api import Token
 from weightd.cache import WeightCache
-from weightd.daemon.logs import set_level
+from weightd.daemon.logs import Level
+from weightd.daemon.notify import reloading
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, WeightdError
 from weightd.settings import Budget, Settings, SettingsError
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Read: TypeAlias = Callable[[], tuple[Settings, Budget]]
 """Reads flags, environment and file, as a start does.  Raises SettingsError."""
+
+Tell: TypeAlias = Callable[[str], None]
 
 CHANGEABLE: Final = frozenset(
     {
@@ -47,29 +50,38 @@ class Reload:
     """The settings in force, which a SIGHUP may replace."""
 
     def __init__(
-        self, settings: Settings, budget: Budget, read: Read, cache: WeightCache, token: Token
+        self,
+        settings: Settings,
+        budget: Budget,
+        read: Read,
+        cache: WeightCache,
+        token: Token,
+        level: Level,
     ) -> None:
         self.settings = settings
         self._token = token
         self._budget = budget
         self._read = read
         self._cache = cache
+        self._level = level
 
     @asynccontextmanager
-    async def watching(self, hung_up: asyncio.Event) -> AsyncIterator[None]:
-        """Read again each time ``hung_up`` is set."""
-        task = asyncio.create_task(self._forever(hung_up), name="reload")
+    async def watching(self, hung_up: asyncio.Event, tell: Tell) -> AsyncIterator[None]:
+        """Read again each time ``hung_up`` is set, and ``tell`` the service manager so."""
+        task = asyncio.create_task(self._forever(hung_up, tell), name="reload")
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _forever(self, hung_up: asyncio.Event) -> None:
+    async def _forever(self, hung_up: asyncio.Event, tell: Tell) -> None:
         while True:
             await hung_up.wait()
             hung_up.clear()
+            tell(reloading())
             await self.reload()
+            tell("READY=1")
 
     async def reload(self) -> None:
         """Read and apply; settings with anything wrong in them change nothing."""
@@ -77,21 +89,23 @@ class Reload:
             settings, budget = await asyncio.to_thread(self._read)
         except SettingsError as error:
             for problem in error.problems:
-                log.error("SIGHUP: %s", problem)
-            log.error("SIGHUP: the settings are wrong, and those in force stay")
+                log.error("SIGHUP: a setting is wrong: %s", problem)
+            wrong = {"problems": len(error.problems)}
+            log.error("SIGHUP: the settings are wrong, and those in force stay", extra=wrong)
             return
         changed = _differences(self.settings, settings)
         later = {name: text for name, text in changed.items() if name not in CHANGEABLE}
         kept = {name: getattr(self.settings, name) for name in later}
         self.settings = settings.model_copy(update=kept)
-        set_level(settings.log_level)
+        self._level.settle(settings.log_level)
         self._cache.fetching.live_by(cache_options(self.settings))
         await self._read_token()
         await self._resize(budget)
         if "preload" in changed:
             await self._preload()
         for name, text in changed.items():
-            log.info("SIGHUP: %s is %s%s", name, text, " after a restart" if name in later else "")
+            when = "changes after a restart" if name in later else "has changed"
+            log.info("SIGHUP: a setting %s", when, extra={"setting": name, "value": text})
         if not changed:
             log.info("SIGHUP: no setting has changed")
 
@@ -100,26 +114,25 @@ class Reload:
         before, self._budget = self._budget, budget
         if (budget.capacity, budget.min_free) == (before.capacity, before.min_free):
             return
-        log.info(
-            "SIGHUP: the budget is %d bytes, and %d stay free", budget.capacity, budget.min_free
-        )
+        figures = {"capacity_bytes": budget.capacity, "min_free_bytes": budget.min_free}
+        log.info("SIGHUP: the budget has changed", extra=figures)
         try:
             await self._cache.resize(budget.capacity, budget.min_free)
         except IoError as error:
-            log.warning("SIGHUP: evicting down goes on later: %s", error)
+            log.warning("SIGHUP: evicting down goes on later", extra={"reason": error.detail})
 
     async def _read_token(self) -> None:
         """Another may be in the same file."""
         try:
             self._token.replace(await asyncio.to_thread(token_of, self.settings))
         except ValueError as error:
-            log.error("SIGHUP: token_file: %s; the token in force stays", error)
+            log.error("SIGHUP: the token in force stays", extra={"reason": f"token_file: {error}"})
 
     async def _preload(self) -> None:
         try:
             await self._cache.fetching.wish(wishes(self.settings))
         except WeightdError as error:
-            log.warning("SIGHUP: the preloads go on as they were: %s", error)
+            log.warning("SIGHUP: the preloads go on as they were", extra={"reason": error.detail})
 
 
 def _differences(before: Settings, after: Settings) -> dict[str, str]:

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
-import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import aiofiles
 import uvloop
 
+from weightd import __version__
 from weightd.api import Desk, Limits, Token, create_app, protocol_of
 from weightd.api import Door as DoorName
 from weightd.cache import WeightCache
 from weightd.cache.records import Snapshot
+from weightd.daemon.activation import take_passed
 from weightd.daemon.banner import Whereabouts, banner, notes
 from weightd.daemon.door import Door
+from weightd.daemon.heart import Heart, starting, watchdog_here
 from weightd.daemon.limits import connections_limit, raise_open_files
-from weightd.daemon.listeners import UnixDoor, open_tcp, open_unix
-from weightd.daemon.logs import set_up_logging
-from weightd.daemon.notify import notify
+from weightd.daemon.listeners import TcpDoor, UnixDoor
+from weightd.daemon.logs import Level, set_up_logging
+from weightd.daemon.notify import extended
+from weightd.daemon.places import Places, passed_otherwise, take_doors
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
+from weightd.daemon.repeats import Repeats
+from weightd.daemon.residency import Residency
 from weightd.daemon.signals import Signals
 from weightd.daemon.terms import cache_options, token_of, wishes
 from weightd.errors import IoError, RootUnusable
 from weightd.failpoints import Reach, from_environment
-from weightd.settings import Budget, Listen, Settings, on_system_disk
+from weightd.settings import Budget, Settings, on_system_disk
 from weightd.store import Store
 
 log = logging.getLogger(__name__)
@@ -42,12 +47,13 @@ log = logging.getLogger(__name__)
 _LAST_ANSWERS: Final = 2.0
 """Seconds for answers on their way out when the drain's own time is over."""
 
+_ENDING_SECONDS: Final = 30.0
+"""Seconds beside the drain's own that a stop may take: connections that say nothing, answers on
+their way out, and what is remembered on its way to the disk."""
+
 _CONTENT_THREADS: Final = 16
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-REPLICA_MODE: Final = 0o666
-"""Whoever connects there is asked for by the kernel, so everybody may."""
 
 Announce = Callable[[str], None]
 
@@ -59,22 +65,28 @@ def serve(settings: Settings, budget: Budget, announce: Announce, read: Read) ->
     ``announce`` gets the lines for a person once everything answers.
     Raises StartRefused with every reason.
     """
-    set_up_logging(settings.log_format, settings.log_level)
+    repeats = set_up_logging(settings.log_format, settings.log_level)
+    # Whoever ends it for not answering (a watchdog's SIGABRT) leaves where each thread stood.
+    faulthandler.enable()
     raise_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(settings, budget, announce, read))
+        runner.run(_live(settings, budget, announce, read, repeats))
 
 
-async def _live(settings: Settings, budget: Budget, announce: Announce, read: Read) -> None:
+async def _live(
+    settings: Settings, budget: Budget, announce: Announce, read: Read, repeats: Repeats
+) -> None:
     # Whoever reads content shares them, see `weightd.api.sending`.
     threads = ThreadPoolExecutor(_CONTENT_THREADS, thread_name_prefix="weightd-content")
     asyncio.get_running_loop().set_default_executor(threads)
-    signals = Signals()
+    began = asyncio.get_running_loop().time()
+    level = Level(settings.log_level)
+    signals = Signals(level)
     signals.watch()
     reach = _reach()
     with ExitStack() as held:
         store, places = _take_places(settings, reach, held)
-        log.info("starting on %s", settings.root)
+        log.info("starting", extra={"root": settings.root, "version": __version__})
         async with aiofiles.open(_BOOT_ID) as file:
             boot_id = (await file.read()).strip()
         cache = WeightCache(
@@ -86,21 +98,35 @@ async def _live(settings: Settings, budget: Budget, announce: Announce, read: Re
             reach=reach,
         )
         token = Token(_token(settings))
-        reload = Reload(settings, budget, read, cache, token)
+        heart = Heart(cache, watchdog_here())
+        reload = Reload(settings, budget, read, cache, token, level)
         doors = _doors(settings, cache, places, token)
         async with AsyncExitStack() as life:
+            await life.enter_async_context(repeats.telling())
             # It is closed after the doors, when whatever its callers had under way has ended.
             life.push_async_callback(cache.close)
-            await life.enter_async_context(_answering(doors, signals.stop))
-            with _standing_for_good():
-                await _start(cache, settings)
-            snapshot = await cache.snapshot()
-            _announce(_whereabouts(settings, snapshot, places), settings, announce)
-            notify("READY=1")
-            async with reload.watching(signals.hung_up):
-                await signals.stop.wait()
-            notify("STOPPING=1")
-            await _drain(cache, doors, reload.settings.drain_timeout)
+            # Who connects to a socket that was passed waits in the kernel until there is an answer;
+            # at the others he would be refused before they are bound, and is told it starts after.
+            bound = [door for door in doors if not door.passed]
+            await life.enter_async_context(_answering(bound, signals.stop))
+            async with starting(f"reading what is in {settings.root}"):
+                with _standing_for_good():
+                    await _start(cache, settings)
+                snapshot = await cache.snapshot()
+            residency = Residency(cache, settings.node_labels, settings.textfile)
+            await life.enter_async_context(residency.told())
+            passed = [door for door in doors if door.passed]
+            await life.enter_async_context(_answering(passed, signals.stop))
+            seconds = asyncio.get_running_loop().time() - began
+            _announce(_whereabouts(settings, snapshot, places), settings, announce, seconds)
+            heart.say("READY=1")
+            async with heart.beating():
+                async with reload.watching(signals.hung_up, heart.say):
+                    await signals.stop.wait()
+                within = reload.settings.drain_timeout
+                cache.part()
+                heart.say("STOPPING=1", extended(within + _ENDING_SECONDS))
+                await _drain(cache, doors, within)
     log.info("stopped")
 
 
@@ -126,17 +152,7 @@ async def _start(cache: WeightCache, settings: Settings) -> None:
         raise StartRefused(str(error)) from error
 
 
-# -- Places: the root and the sockets ----------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the doors are; those that are off are None."""
-
-    admin: UnixDoor
-    replica: UnixDoor | None
-    listener: socket.socket | None
-    api: socket.socket | None
+# -- The root and the sockets ------------------------------------------------------
 
 
 def _take_places(settings: Settings, reach: Reach, held: ExitStack) -> tuple[Store, Places]:
@@ -154,40 +170,16 @@ def _take_places(settings: Settings, reach: Reach, held: ExitStack) -> tuple[Sto
         )
     except RootUnusable as error:
         problems.append(str(error))
-    places = _take_doors(settings, held, problems)
+    places = None
+    try:
+        passed = take_passed(os.environ, os.getpid())
+        held.callback(passed.close)
+        places = take_doors(settings, passed, held, problems)
+    except StartRefused as error:
+        problems.extend(error.problems)
     if store is None or places is None:
         raise StartRefused(*problems)
     return store, places
-
-
-def _take_doors(settings: Settings, held: ExitStack, problems: list[str]) -> Places | None:
-    """Bind every socket; None when any cannot be, for reasons that are added to ``problems``."""
-    before = len(problems)
-    admin = replica = listener = api = None
-    try:
-        admin = open_unix(settings.socket, settings.socket_mode, settings.socket_group)
-        held.callback(admin.close)
-    except StartRefused as error:
-        problems.extend(error.problems)
-    try:
-        if settings.replica_socket is not None:
-            replica = open_unix(settings.replica_socket, REPLICA_MODE, None, "replica_socket")
-            held.callback(replica.close)
-    except StartRefused as error:
-        problems.extend(error.problems)
-    try:
-        if settings.listen is not None:
-            listener = held.enter_context(open_tcp(settings.listen))
-    except StartRefused as error:
-        problems.extend(error.problems)
-    try:
-        if settings.api_listen is not None:
-            api = held.enter_context(open_tcp(settings.api_listen, "api_listen"))
-    except StartRefused as error:
-        problems.extend(error.problems)
-    if admin is None or len(problems) > before:
-        return None
-    return Places(admin, replica, listener, api)
 
 
 def _token(settings: Settings) -> str | None:
@@ -216,21 +208,22 @@ def _doors(settings: Settings, cache: WeightCache, places: Places, token: Token)
     )
     desk = Desk(cache, limits, token, places.admin.path)
     where = f"the admin socket ({places.admin.path})"
-    doors = [_door(desk, "admin", places.admin.socket, where)]
+    doors = [_door(desk, "admin", places.admin, where)]
     if places.replica is not None:
-        doors.append(_door(desk, "replica", places.replica.socket, where))
-    if settings.listen is not None and places.listener is not None:
+        doors.append(_door(desk, "replica", places.replica, where))
+    if places.listener is not None:
         # Without a token only a listener that the network cannot reach shows what is here.
-        kind: Final = "read-only" if settings.listen.loopback else "public"
+        kind: Final = "read-only" if places.listener.address.loopback else "public"
         doors.append(_door(desk, kind, places.listener, where))
     if places.api is not None:
         doors.append(_door(desk, "network", places.api, where))
     return doors
 
 
-def _door(desk: Desk, name: DoorName, listener: socket.socket, admin: str) -> Door:
+def _door(desk: Desk, name: DoorName, place: UnixDoor | TcpDoor, admin: str) -> Door:
     """``admin`` says where the admin socket is, for those who are refused here."""
-    return Door(create_app(desk, name, admin=admin), listener, protocol_of(desk, name))
+    app = create_app(desk, name, admin=admin)
+    return Door(app, place.socket, protocol_of(desk, name), place.passed)
 
 
 @asynccontextmanager
@@ -243,6 +236,10 @@ async def _answering(doors: list[Door], stop: asyncio.Event) -> AsyncIterator[No
     for server in servers:
         server.add_done_callback(lambda _: stop.set())
     try:
+        for server, door in zip(servers, doors, strict=True):
+            opened = asyncio.ensure_future(door.opened.wait())
+            await asyncio.wait({opened, server}, return_when=asyncio.FIRST_COMPLETED)
+            opened.cancel()
         yield
     finally:
         for door in doors:
@@ -251,13 +248,6 @@ async def _answering(doors: list[Door], stop: asyncio.Event) -> AsyncIterator[No
 
 
 # -- Beginning and end ---------------------------------------------------------------
-
-
-def _address(listener: socket.socket | None) -> str | None:
-    if listener is None:
-        return None
-    host, port = listener.getsockname()[:2]
-    return str(Listen(host, port))
 
 
 def _open_token(file: Path | None) -> Path | None:
@@ -271,10 +261,11 @@ def _open_token(file: Path | None) -> Path | None:
 def _whereabouts(settings: Settings, snapshot: Snapshot, places: Places) -> Whereabouts:
     return Whereabouts(
         root=snapshot.root,
-        socket=settings.socket,
-        replica_socket=settings.replica_socket,
-        listener=_address(places.listener),
-        api=_address(places.api),
+        socket=places.admin.path,
+        replica_socket=None if places.replica is None else places.replica.path,
+        listener=None if places.listener is None else places.listener.where,
+        api=None if places.api is None else places.api.where,
+        passed_otherwise=passed_otherwise(settings, places),
         open_token=_open_token(settings.token_file),
         capacity=snapshot.capacity_bytes,
         min_free=snapshot.filesystem.min_free,
@@ -287,26 +278,38 @@ def _whereabouts(settings: Settings, snapshot: Snapshot, places: Places) -> Wher
     )
 
 
-def _announce(at: Whereabouts, settings: Settings, announce: Announce) -> None:
+def _announce(at: Whereabouts, settings: Settings, announce: Announce, seconds: float) -> None:
+    """Say that it is ready, ``seconds`` after it began: to a person, and in the log."""
     if settings.log_format == "text":
         announce(banner(at))
-        return
-    figures = {name: getattr(at, name) for name in Whereabouts.__slots__}
-    log.info("ready", extra=figures)
-    for note in notes(at):
-        log.warning("%s", note)
+        figures = {"models": at.models, "resident": at.resident, "capacity": at.capacity}
+    else:
+        figures = {name: getattr(at, name) for name in Whereabouts.__slots__}
+    log.info("ready", extra={**figures, "seconds": round(seconds, 3)})
+    if settings.log_format == "json":
+        for note in notes(at):
+            log.warning("%s", note)
 
 
 async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
-    """Readiness goes, nothing new arrives, and what is under way may finish for a while."""
-    cache.drain()
+    """Readiness goes, nothing new arrives, and what is under way may finish for a while.
+
+    Where sockets were passed, who is connected may still ask, and who is not yet is taken by
+    the next instance; elsewhere there is nobody to take him, and he is told that this one drains.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
     # Some of it goes on without a caller: what is committed, what is adopted.
-    asyncio.get_running_loop().call_later(seconds, cache.cut_short)
+    loop.call_at(end, cache.cut_short)
+    cache.part()
+    if passed := [door.hand_over() for door in doors if door.passed]:
+        await asyncio.gather(*passed)
+    cache.drain()
     under_way = [request for door in doors for request in door.under_way()]
     log.info("draining", extra={"under_way": len(under_way), "seconds": seconds})
     if not under_way:
         return
-    _, late = await asyncio.wait(under_way, timeout=seconds)
+    _, late = await asyncio.wait(under_way, timeout=max(0.0, end - loop.time()))
     if late:
         log.warning("requests are cut off: they did not finish", extra={"late": len(late)})
         for door in doors:

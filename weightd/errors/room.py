@@ -73,7 +73,7 @@ class Blocked(WeightdError, MemoryError):
         if self.reason == "arriving":
             return "Wait for the arrivals under way, or place the replica on another node."
         return (
-            f"Held by {_keepers(self.holders)}. Wait for a replica to drain (?wait=SECONDS does), "
+            f"Held by {keepers(self.holders)}. Wait for a replica to drain (?wait=SECONDS does), "
             "or place this one on another node."
         )
 
@@ -98,7 +98,7 @@ class DiskFull(WeightdError):
         )
 
 
-def _keepers(holders: tuple[HolderFigures, ...], most: int = 5) -> str:
+def keepers(holders: tuple[HolderFigures, ...], most: int = 5) -> str:
     """The first few holders and what each keeps, for a sentence."""
     if not holders:
         return "readers through weightd"

@@ -29,10 +29,9 @@ from weightd.settings.readers import (
     read_text,
 )
 from weightd.settings.values import Listen, Share
+from weightd.settings.variables import PREFIX
 
-PREFIX: Final = "WEIGHTD_"
-
-WITH_NONE: Final = frozenset({"listen", "api_listen", "fetch_bandwidth"})
+WITH_NONE: Final = frozenset({"listen", "api_listen", "fetch_bandwidth", "node_labels", "textfile"})
 """Options of which none is a value that may be written."""
 
 
@@ -280,6 +279,24 @@ class Settings(BaseSettings):
         "key, source (one or a list) and, if need be, keep (forever, or for how long after its "
         "last use), credential (a name of `credentials`) and digest (the content it has to be).",
     )
+    node_labels: Annotated[
+        Path | None,
+        read_text(values.parse_feature_file),
+        Form(values.FEATURE_FILE_FORM, "FILE", "none"),
+    ] = Field(
+        None,
+        description="File that is kept to the models that are here, for Node Feature Discovery to "
+        "make labels of (weightd.io/model.NAME=true); `weightd label KEY` prints one.",
+    )
+    textfile: Annotated[
+        Path | None,
+        read_text(values.parse_textfile),
+        Form(values.TEXTFILE_FORM, "FILE", "none"),
+    ] = Field(
+        None,
+        description="The same for node-exporter's textfile collector: weightd_model_bytes with a "
+        "series for each model, as /metrics has none.",
+    )
     policy: Annotated[Literal["lru"], read_lower, Form("lru", "{lru}", "lru")] = Field(
         "lru", description="Which models go first when room is needed: the longest unused."
     )
@@ -304,6 +321,13 @@ class Settings(BaseSettings):
                 f"well: {values.TOKEN_FILE_FORM}"
             )
         return listen
+
+    @field_validator("textfile")
+    @classmethod
+    def _apart_from_the_labels(cls, path: Path | None, others: ValidationInfo) -> Path | None:
+        if path is not None and path == others.data.get("node_labels"):
+            raise ValueError(f"{str(path)!r} is node_labels' file; give {values.TEXTFILE_FORM}")
+        return path
 
     @field_validator("preload")
     @classmethod

@@ -45,13 +45,16 @@ class Preload:
     digest: Digest | None = None
 
     def __str__(self) -> str:
+        from weightd.origins import parse_reference
+
         told = [] if self.keep is None else [_kept(self.keep)]
         if self.credential is not None:
             told.append(f"with credential {self.credential}")
         if self.digest is not None:
             told.append(f"of digest {self.digest}")
         more = f" ({', '.join(told)})" if told else ""
-        return f"{self.key} from {', '.join(self.sources)}{more}"
+        sources = ", ".join(parse_reference(source).text for source in self.sources)
+        return f"{self.key} from {sources}{more}"
 
 
 def parse_preloads(given: object) -> tuple[Preload, ...]:

@@ -38,6 +38,10 @@ ORIGINS_FORM: Final = "one or more beginnings of references such as hf://org/ or
 DIRECTORIES_FORM: Final = "one or more absolute directories such as /mnt/models"
 TOKEN_FILE_FORM: Final = "a file of one token, such as `openssl rand -hex 32` makes"
 _TOKEN_PLACE_FORM: Final = "a file that can be read, made by `openssl rand -hex 32 >FILE`"
+FEATURE_FILE_FORM: Final = (
+    "a file in a directory such as /etc/kubernetes/node-feature-discovery/features.d, or none"
+)
+TEXTFILE_FORM: Final = "a file such as /var/lib/node-exporter/textfile/weightd.prom, or none"
 FILE_FORM: Final = "a file that can be read, such as /etc/ssl/ca.pem"
 CREDENTIALS_FORM: Final = "names and files such as hub=/etc/weightd/hub.token"
 CREDENTIAL_TABLE_FORM: Final = '{file = "/etc/weightd/hub.token", for = ["hf://org/"]}'
@@ -182,6 +186,27 @@ def parse_path(text: str) -> Path:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise ValueError(f"{text!r}: {error}; give {PATH_FORM}") from None
+
+
+def parse_feature_file(text: str, form: str = FEATURE_FILE_FORM) -> Path | None:
+    """Read the path of a file that is to be written; readers leave out hidden ones."""
+    if text.strip().lower() == "none":
+        return None
+    path = parse_path(text)
+    if text.endswith("/") or path.name.startswith(".") or not path.name.isprintable():
+        raise ValueError(f"{text!r} is no file that would be read; give {form}")
+    return path
+
+
+def parse_textfile(text: str) -> Path | None:
+    """The same for a reader that takes files by how they end."""
+    path = parse_feature_file(text, TEXTFILE_FORM)
+    if path is not None and path.suffix != ".prom":
+        raise ValueError(
+            f"{text!r} does not end in .prom, and node-exporter reads no other; "
+            f"give {TEXTFILE_FORM}"
+        )
+    return path
 
 
 def parse_optional_socket_path(text: str) -> Path | None:

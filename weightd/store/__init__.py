@@ -26,6 +26,7 @@ from weightd.store.look import Looked, Sight
 from weightd.store.part import Part
 from weightd.store.pin_database import CHANGES_MAX, Loss, PinChange, PinDatabase, StoredPin
 from weightd.store.processes import Process
+from weightd.store.replacing import replace_file
 from weightd.store.scan import Damaged, Found, ScanReport
 from weightd.store.source import BUFFER_BYTES, Claim, Source
 from weightd.store.store import Filesystem, Store
@@ -73,4 +74,5 @@ __all__ = [
     "Use",
     "Verified",
     "Warming",
+    "replace_file",
 ]

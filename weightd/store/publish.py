@@ -129,7 +129,8 @@ def _leave_behind(root: Root, name: str) -> None:
                     os.unlink(own, dir_fd=generation)
     except OSError as error:
         # The model is published all the same.  They are counted for nobody, and go with it.
-        log.warning("a file that %s no longer needs stays: %s", name, error)
+        figures = {"directory": name, "reason": str(error)}
+        log.warning("a file that nothing needs any more stays", extra=figures)
     root.reach("publish.tidied")
 
 

@@ -150,11 +150,25 @@ def _lock(path: Path, directory: int) -> int:
     return descriptor
 
 
+def prove(root: Root) -> None:
+    """Write a few bytes into the root and flush them.  Raises OSError.
+
+    They are the lock's own, once more: nothing is made that a crash could leave, and a disk
+    that is full takes them, unless it copies what is written to.
+    """
+    os.pwrite(root.lock, _pid(), 0)
+    os.fsync(root.lock)
+
+
+def _pid() -> bytes:
+    return f"{os.getpid()}\n".encode()
+
+
 def _write_pid(descriptor: int) -> None:
     """Tell a second daemon who the first is; a full disk must not keep the first from starting."""
     try:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, _pid(), 0)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

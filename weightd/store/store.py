@@ -36,7 +36,7 @@ from weightd.store import (
     warm,
 )
 from weightd.store.arrival import Parked
-from weightd.store.faults import Damage, StillThere, Stranded, Use, reading
+from weightd.store.faults import Damage, StillThere, Stranded, Use, reading, reported
 from weightd.store.ingest import Ingest
 from weightd.store.layout import Doomed
 from weightd.store.look import Looked, Sight, Watch
@@ -301,6 +301,11 @@ class Store:
         used = answer.f_blocks - answer.f_bfree
         total = (used + answer.f_bavail) * answer.f_frsize
         return Filesystem(total=total, free=answer.f_bavail * answer.f_frsize)
+
+    def prove(self) -> None:
+        """Have the disk take a small flushed write.  Raises IoError, or NoSpace for a full one."""
+        with reported(f"a small flushed write in {self.root}"):
+            root.prove(self._root)
 
     def overhead(self) -> int:
         """An estimate of the bytes that are nobody's weights: databases, manifests, directories.

@@ -88,7 +88,7 @@ class PageShape(BaseModel):
     status: StatusShape
     held_bytes: Size = Field(description="Of what the kernel says is held or in use.")
     refetched_bytes: Size = Field(description="Evicted, and here again within a day.")
-    failing: list[str] = Field(description="What of weightd itself keeps failing.")
+    unwell: str | None = Field(description="What /healthz would say is wrong.")
     unwritable: str | None = Field(description="Why the last pin could not be written down.")
     generations: Count
     matching: Count = Field(description="How many of them have `match` in their key.")

@@ -32,7 +32,7 @@ function showFigures({ status, refetched_bytes }) {
 }
 
 /** [how bad, what is wrong, what to do], the worst first. */
-function notesOf({ status, failing, unwritable }) {
+function notesOf({ status, unwell, unwritable }) {
   const notes = [];
   const note = (bad, what, todo) => notes.push([bad ? "bad" : "warn", what, todo]);
   if (!status.pins_known) {
@@ -43,9 +43,9 @@ function notesOf({ status, failing, unwritable }) {
     note(true, `The last change of a pin could not be written down: ${unwritable}.`,
       "See to the disk of the root: a pin that is not on stable storage is not acknowledged.");
   }
-  for (const one of failing) {
-    note(true, `The loop “${one}” of weightd keeps failing.`,
-      "The log has why. Restart it, and report what the log says.");
+  if (unwell !== null) {
+    note(true, `weightd is not well. ${unwell}`,
+      "See to its disk and to its log. Under a watchdog it is restarted by itself.");
   }
   if (status.over_budget_bytes) {
     note(true, `${bytes(status.over_budget_bytes)} are here over the budget, and kept by pins or use.`,

@@ -39,7 +39,7 @@ async def get_page(request: Request) -> Response:
             match=query.match,
         )
     )
-    words = await page_words(snapshot, seen, desk.ailing, desk.socket)
+    words = await page_words(snapshot, seen, desk.trouble, desk.socket)
     return json_answer(words, headers=GUARDS)
 
 

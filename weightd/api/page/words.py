@@ -20,7 +20,7 @@ from weightd.wire.times import rfc3339, rfc3339_or_none
 
 
 async def page_words(
-    snapshot: Snapshot, seen: Overview, failing: tuple[str, ...], socket: Path | None
+    snapshot: Snapshot, seen: Overview, unwell: str | None, socket: Path | None
 ) -> dict[str, object]:
     """Everything; hundreds of models let other requests go in between."""
     return {
@@ -30,7 +30,7 @@ async def page_words(
         "status": status_words(snapshot),
         "held_bytes": seen.held_bytes,
         "refetched_bytes": snapshot.refetched_bytes,
-        "failing": failing,
+        "unwell": unwell,
         "unwritable": seen.unwritable,
         "generations": seen.generations,
         "matching": seen.matching,

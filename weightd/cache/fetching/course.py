@@ -91,9 +91,11 @@ class Course:
                     first = first or listing
                     return await self._from(job, origin, listing, held)
             except (OriginFailed, OriginTimeout, DigestMismatch) as error:
-                log.warning("fetch of %s: %s", job.key, error)
                 if source is job.sources[-1]:
                     raise
+                figures = {"key": str(job.key), "job": job.id, "code": error.code}
+                figures["reason"] = error.detail
+                log.warning("a fetch goes on to its next source", extra=figures)
         raise AssertionError("a job has at least one source")
 
     @asynccontextmanager
@@ -142,7 +144,8 @@ class Course:
         try:
             return await self._linking(job, origin, listing)
         except OriginChanged as changed:
-            log.warning("fetch of %s begins again: %s", job.key, changed)
+            figures = {"key": str(job.key), "job": job.id, "reason": changed.detail}
+            log.warning("a fetch begins again", extra=figures)
         # The first one is closed: whoever read from it was to end.
         async with self._origin(job, job.source) as again:
             return await self._linking(job, again, await self._listing(job, again, held))
@@ -154,7 +157,8 @@ class Course:
             try:
                 return await self._bring(job, origin, listing, unlinked)
             except LinkGone as gone:
-                log.warning("fetch of %s reads what it would have linked: %s", job.key, gone)
+                figures = {"key": str(job.key), "job": job.id, "reason": str(gone)}
+                log.warning("a fetch reads what it would have linked", extra=figures)
                 # One may have been damaged; after a second one it is the disk that links none.
                 again = bool(unlinked)
                 unlinked |= {file.sha256 for file in listing.files} if again else {gone.sha256}
@@ -201,11 +205,13 @@ class Course:
         try:
             _, before = decode_note(partial.stored.note)
         except (ValueError, KeyError, TypeError) as error:
-            log.warning("what was fetched of %s is not understood: %r", job.key, error)
+            figures = {"key": str(job.key), "reason": repr(error)}
+            log.warning("what was fetched before is not understood", extra=figures)
             self._evictions.drop_partial(job.key)
             return
         if {file.path for file in before.files} != {file.path for file in listing.files}:
-            log.warning("fetch of %s begins again: its files are others now", job.key)
+            figures = {"key": str(job.key), "reason": "its files are others now"}
+            log.warning("a fetch begins again", extra=figures)
             self._evictions.drop_partial(job.key)
 
     async def _admit(
@@ -286,9 +292,9 @@ class Course:
                 try:
                     caller.record = await self._pin_for(caller.terms, id)
                 except WeightdError as error:
-                    log.warning(
-                        "%s is here, and not pinned for %s: %s", id.key, caller.terms.holder, error
-                    )
+                    holder = caller.terms.holder
+                    figures = {"key": str(id.key), "holder": holder, "reason": error.detail}
+                    log.warning("fetched, and not pinned for its holder", extra=figures)
                     caller.failure = error
             generation = self._context.ledger.generation(id)
             if generation is not None:

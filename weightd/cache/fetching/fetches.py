@@ -31,6 +31,7 @@ from weightd.errors import (
 )
 from weightd.model import Key
 from weightd.origins import parse_reference
+from weightd.request_id import REQUEST_ID
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ class Fetches:
         try:
             await self._jobs.keep(job)
         except IoError as error:
-            log.warning("the fetch of %s is not written down: %s", job.key, error)
+            figures = {"key": str(key), "job": job.id, "reason": error.detail}
+            log.warning("a fetch is not written down", extra=figures)
         except asyncio.CancelledError:
             caller.here = False
             raise
@@ -301,13 +303,16 @@ class Fetches:
         for partial in self._context.partials:
             key, age = partial.stored.key, now - partial.stored.at
             if age > options.partial_ttl and self._jobs.live(key) is None:
-                log.info("what was fetched of %s has expired", key)
+                figures = {"key": str(key), "bytes": partial.stored.bytes, "age_seconds": age}
+                log.info("what was fetched has expired", extra=figures)
                 self._evictions.drop_partial(key)
 
     # -- Inside --------------------------------------------------------------------
 
     async def _run(self, job: Job) -> None:
         """One job to its end, whatever that is."""
+        # It may be its turn since another's is over, whose request it is not.
+        REQUEST_ID.set(job.request)
         job.started_at = self._context.clock.now()
         self._tell("fetching", job)
         error = await self._ended_with(job)
@@ -331,7 +336,8 @@ class Fetches:
         try:
             note = await self._context.workers.disk(self._context.store.note_of, stored)
         except IoError as error:
-            log.warning("what was fetched of %s cannot be gone on with: %s", key, error)
+            figures = {"key": str(key), "reason": error.detail}
+            log.warning("what was fetched cannot be gone on with", extra=figures)
             self._evictions.drop_partial(key)
         else:
             self._context.partials.noted(stored, note)
@@ -358,7 +364,7 @@ class Fetches:
             result = job.result
         except Exception:
             # It must end all the same: a job that has not is begun again at once.
-            log.exception("the fetch of %s failed; this is a bug", job.key)
+            log.exception("a fetch failed; this is a bug", extra={"key": str(job.key)})
             counters.fetches[kind, "failed"] += 1
             return IoError(call=f"the fetch of {job.key}", error="weightd's log has the traceback")
         counters.fetches[parse_reference(job.source).kind, result] += 1
@@ -374,25 +380,40 @@ class Fetches:
         if error is None:
             job.attempts, job.retry_at = 0, None
             job.enter("done")
-            self._tell("fetched", job)
+            self._tell_end("fetched", job)
         elif isinstance(error, FetchCancelled):
             job.enter("cancelled")
-            self._tell("fetch-cancelled", job)
+            self._tell_end("fetch-cancelled", job)
         else:
             resting.begin(job, error, now)
             job.enter("failed")
-            self._tell("fetch-failed", job)
+            self._tell_end("fetch-failed", job)
         job.changed.notify()
         await self._jobs.ended(job)
 
-    def _tell(self, type: str, job: Job) -> None:
+    def _tell(self, type: str, job: Job, **figures: object) -> None:
         self._context.events.tell(
             type,
             key=str(job.key),
             job=job.id,
             source=parse_reference(job.source).text,
             code=None if job.error is None else job.error.code,
+            **figures,
         )
+
+    def _tell_end(self, type: str, job: Job) -> None:
+        """Tell how it ended, and what it brought in how many seconds and bytes a second."""
+        took = max(0.0, (job.ended_at or 0.0) - (job.started_at or job.ended_at or 0.0))
+        brought = max(0, job.bytes_done - job.bytes_reused)
+        figures: dict[str, object] = {
+            "bytes": job.bytes_done,
+            "bytes_reused": job.bytes_reused,
+            "seconds": round(took, 3),
+            "rate": round(brought / took) if took > 0 else None,
+        }
+        if job.error is not None:
+            figures |= {"reason": job.error.detail, "attempts": job.attempts}
+        self._tell(type, job, **figures)
 
 
 def _must_agree(job: Job, terms: FetchTerms) -> None:

@@ -170,7 +170,8 @@ class Filling:
             try:
                 stored = await self._context.workers.commit(self.ingest.park)
             except (IoError, NoSpace) as error:
-                log.warning("what was fetched of %s is not kept: %s", self.job.key, error)
+                figures = {"key": str(self.job.key), "job": self.job.id, "reason": str(error)}
+                log.warning("what was fetched is not kept", extra=figures)
             else:
                 # What the disk has of it is what counts from now on.
                 self.reservation.written = stored.bytes
@@ -206,7 +207,8 @@ def _prepare(filling: Filling, tally: Tally) -> tuple[list[FileEntry], list[Piec
     # What is old goes first: the note says of all that is here what it is.
     for file in plan.reads:
         if _is_stale(filling, file):
-            log.warning("%s of %s begins again: it changed", file.path, filling.job.key)
+            figures = {"key": str(filling.job.key), "file": file.path}
+            log.warning("a file begins again, since it changed", extra=figures)
             ingest.remove(file.path, wrote=tally.wrote)
     ingest.note(encode_note(filling.job, plan.listing))
     linked = [_linked(ingest, link, tally) for link in plan.links]

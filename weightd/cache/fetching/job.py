@@ -17,6 +17,7 @@ from weightd.cache.tasks import Signal
 from weightd.errors import TooMany, WeightdError
 from weightd.model import Digest, Key
 from weightd.origins import parse_reference
+from weightd.request_id import REQUEST_ID
 
 RATE_SECONDS: Final = 5.0
 """The rate shown is the mean over so many seconds."""
@@ -89,6 +90,8 @@ class Job:
     """Why it was ended from outside; None while it is not, also when it is only parked."""
     callers: list[Caller] = field(default_factory=list)
     changed: Signal = field(default_factory=Signal)
+    request: str | None = field(default_factory=REQUEST_ID.get)
+    """The request that began it."""
     _progress: deque[tuple[float, int]] = field(default_factory=deque)
     _followers: int = 0
 

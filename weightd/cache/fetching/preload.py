@@ -139,7 +139,8 @@ class Preload:
     def _report(self, key: Key, error: WeightdError) -> None:
         if self._reported.get(key) != error.code:
             self._reported[key] = error.code
-            log.warning("%s is not preloaded: %s", key, error)
+            figures = {"key": str(key), "code": error.code, "reason": error.detail}
+            log.warning("not preloaded", extra=figures)
 
     def _is_let_be(self, last: Job, spares: Spares) -> bool:
         """Whether nothing has changed since it did not fit, or it is given up.
@@ -176,7 +177,8 @@ class Preload:
         try:
             await self._pins.pin(HOLDER, key, None, True, None, None)
         except WeightdError as error:
-            log.warning("%s is not pinned for the preload: %s", key, error)
+            figures = {"key": str(key), "reason": error.detail}
+            log.warning("not pinned for the preload", extra=figures)
 
     async def _unpin(self, key: Key) -> None:
         try:
@@ -184,7 +186,8 @@ class Preload:
         except NotPinned:
             return
         except StateUnwritable as error:
-            log.warning("%s stays pinned for the preload: %s", key, error)
+            figures = {"key": str(key), "reason": error.detail}
+            log.warning("it stays pinned for the preload", extra=figures)
 
     def _guard(self) -> None:
         """Keep, without a pin, what was used less long ago than it is to be kept."""

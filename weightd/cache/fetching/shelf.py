@@ -105,7 +105,8 @@ class Jobs:
             await self.keep(job)
             await self.tidy(FORGET_AT_ONCE)
         except IoError as error:
-            log.warning("the end of the fetch of %s is not written down: %s", job.key, error)
+            figures = {"key": str(job.key), "job": job.id, "reason": error.detail}
+            log.warning("the end of a fetch is not written down", extra=figures)
 
     async def keep(self, job: Job) -> None:
         """Write a job down.  Raises IoError."""
@@ -154,7 +155,8 @@ class Jobs:
             try:
                 job = decode_job(stored.id, stored.key, stored.record, 0, 0.0)
             except (ValueError, KeyError, TypeError) as error:
-                log.warning("fetch %s of an earlier run is not understood: %r", stored.id, error)
+                figures = {"job": stored.id, "reason": repr(error)}
+                log.warning("a fetch of an earlier run is not understood", extra=figures)
                 continue
             self._jobs[job.id] = job
             if not job.ended and job.secret:
