@@ -264,7 +264,7 @@ async def test_an_archive_takes_neither_file_nor_sha256(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["/", "/v1", "/v2/models", "/v1/modelsx", "//v1/models", "/v1/pins/h"]
+    "target", ["/index.html", "/v1", "/v2/models", "/v1/modelsx", "//v1/models", "/v1/pins/h"]
 )
 async def test_an_unknown_route_is_a_problem(served: Served, target: str) -> None:
     answer = await raw(served, "GET", target)
