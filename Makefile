@@ -54,7 +54,7 @@ test-power-deps: test-deps  ## Install what test-power needs beside (Debian, as 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		aria2 bash btrfs-progs curl dash e2fsprogs faketime fish fuse3 jq mount nginx-light openssl \
+		aria2 bash btrfs-progs curl dash e2fsprogs faketime fish fuse3 iproute2 jq mount nginx-light openssl \
 		prometheus strace tar tmux util-linux xfsprogs zsh
 	# A Node.js from elsewhere brings an npm of its own, and refuses Debian's beside it.
 	command -v npm || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends npm
