@@ -68,8 +68,8 @@ test-image-deps: test-deps  ## Install what test-image needs beside (Debian, as 
 test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		aria2 bash btrfs-progs chromium curl dash e2fsprogs faketime fish fuse3 jq mount nginx-light openssl \
-		prometheus strace systemd tar tmux util-linux xfsprogs zsh
+		aria2 bash btrfs-progs chromium curl dash e2fsprogs faketime fish fuse3 iproute2 jq mount \
+		nginx-light openssl prometheus strace systemd tar tmux util-linux xfsprogs zsh
 	# A Node.js from elsewhere brings an npm of its own, and refuses Debian's beside it.
 	command -v npm || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends npm
 	npm install --global --silent azurite

@@ -382,8 +382,8 @@ def dashboard() -> str:
     for row in (health, coldness, keeping, budget):
         made = row(made)
     built = made.build()
-    for number, panel in enumerate(built.panels or (), 1):
-        panel.id_val = number
+    for id_of_panel, panel in enumerate(built.panels or (), 1):
+        panel.id_val = id_of_panel
     return JSONEncoder(sort_keys=True, indent=2).encode(built) + "\n"
 
 

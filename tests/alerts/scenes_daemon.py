@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tests.alerts.stage import Stage
+from tests.polling import until
 from tests.prometheus.life import MB, get, put
-from tests.system.daemon import GONE, Client, Daemon
+from tests.system.daemon import GONE, Client
 
 
 def down(stage: Stage) -> None:
@@ -72,15 +73,8 @@ def slow(stage: Stage) -> None:
 def too_many(stage: Stage) -> None:
     with stage.daemon("--puts-limit", "1") as daemon:
         with slow_put(daemon.client):
-            until_refused(daemon)
             stage.fires(lambda: [put(daemon.client, "org/more", 10) for _ in range(5)])
         stage.clears()
-
-
-def until_refused(daemon: Daemon) -> None:
-    """Until the slow put is under way."""
-    while put(daemon.client, "org/more", 10) != 429:
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -103,6 +97,7 @@ def slow_put(client: Client) -> Iterator[None]:
     sender = threading.Thread(target=send)
     sender.start()
     try:
+        until(lambda: client.status()["arrivals"] == 1, lambda: answers)
         yield
     finally:
         over.set()
