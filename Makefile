@@ -16,7 +16,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-kill test-thorough test-storm test-power test-systemd test-image test-deps test-power-deps test-systemd-deps test-image-deps check format bench bench-quick lock clean
+.PHONY: help run test test-fast test-kill test-thorough test-storm test-alerts test-power test-systemd test-image test-deps test-power-deps test-systemd-deps test-image-deps check format bench bench-quick lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-storm: $(VENV)/.made  ## 32 clients do everything at once for a minute, 1,0
 		tests/system/test_storm.py tests/system/test_moments.py tests/store/test_in_use.py \
 		tests/cli/test_run_storm.py
 
+test-alerts: $(VENV)/.made  ## Have a real Prometheus see every alert fire and clear (five minutes, as root)
+	$(BIN)/pytest -rP -n 2 --dist worksteal tests/alerts
+
 test-power: $(VENV)/.made  ## Cut the power of an emulated machine under load, 20 times (half an hour or more)
 	$(BIN)/pytest -rP tests/power
 
@@ -54,6 +57,7 @@ test-systemd: $(VENV)/.made  ## Boot a systemd in a container and run the units 
 test-systemd-deps: test-deps  ## Install what test-systemd needs beside (Debian, as root)
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
 		debootstrap systemd-container
+
 test-image: $(VENV)/.made  ## Build the image on a Debian made for it, and run it as Kubernetes would (minutes)
 	$(BIN)/pytest -rP tests/image
 

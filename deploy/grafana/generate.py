@@ -287,7 +287,7 @@ def budget(dashboard: board.Dashboard) -> board.Dashboard:
         lines(
             "What goes, and why",
             "admission makes room for another model; disk for the files of others; budget since it "
-            "was lowered; request by hand; damage is no eviction of ours.",
+            "was lowered; request by hand; damage: its files vanished or changed.",
             rate_by("reason", "evicted_bytes"),
             unit="Bps",
             stacked=True,
@@ -381,7 +381,10 @@ def dashboard() -> str:
     )
     for row in (health, coldness, keeping, budget):
         made = row(made)
-    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+    built = made.build()
+    for number, panel in enumerate(built.panels or (), 1):
+        panel.id_val = number
+    return JSONEncoder(sort_keys=True, indent=2).encode(built) + "\n"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_debugging_by_a_signal_priorities_and_the_bound_on_a_storm(root: Path) -
         assert not told(daemon, "request")
         for count, level in enumerate(("debug", "info"), 1):
             daemon.process.send_signal(signal.SIGUSR1)
-            until(lambda count=count: len(switches(daemon)) == count, daemon.said)
+            until(partial(switched, daemon, count), daemon.said)
             assert switches(daemon)[-1]["log_level"] == level
             daemon.client.call("GET", "/v1/status")
         assert len(told(daemon, "request")) == 1
@@ -103,6 +104,10 @@ def test_debugging_by_a_signal_priorities_and_the_bound_on_a_storm(root: Path) -
         assert (left_out["lines"], left_out["like"]) == (20, "a request was refused")
         priorities = {line[:3] for line in log.read_text().splitlines()}
         assert priorities == {"<4>", "<6>", "<7>"}
+
+
+def switched(daemon: Daemon, times: int) -> bool:
+    return len(switches(daemon)) == times
 
 
 def switches(daemon: Daemon) -> list[Any]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import psutil
-from playwright.async_api import Browser, BrowserContext, Page, Playwright
+from playwright.async_api import Browser, BrowserContext, Page, Playwright, expect
 
-from tests.polling import until
+from tests.polling import WITHIN, until
 from tests.system.daemon import Daemon
 
 QUIET: Final = (
@@ -42,6 +42,8 @@ REFUSED: Final = re.compile(r"Failed to load resource: net::ERR_CONNECTION_REFUS
 
 
 async def launched(playwright: Playwright) -> Browser:
+    # For what takes no time; but much else may run on the machine.
+    expect.set_options(timeout=WITHIN * 1000)
     place = shutil.which("chromium")
     assert place is not None
     # Root, as CI is, may not have its sandbox.
@@ -71,18 +73,35 @@ class Look:
         if not url.startswith((self.url, "data:")):
             self.elsewhere.append(url)
 
-    async def width_over(self) -> int:
-        """By how many pixels the page is wider than its window."""
+    async def turn(self, view: View) -> None:
+        """Show it otherwise; it is never wider than its window."""
+        await self.page.emulate_media(color_scheme=VIEWS[view]["color_scheme"])
+        await self.page.set_viewport_size(VIEWS[view]["viewport"])
         width = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        return int(await self.page.evaluate(width))
+        assert await self.page.evaluate(width) == 0, view
+
+    async def violations(self) -> list[str]:
+        """What axe-core finds in every view, by rule and element."""
+        package = importlib.resources.files("axe_playwright_python")
+        await self.page.evaluate(package.joinpath("axe.min.js").read_text("utf-8"))
+        found = []
+        for view in VIEWS:
+            await self.turn(view)
+            told = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            assert len(told["passes"]) > 10
+            found += [
+                f"{view}: {one['id']}: {node['html'][:200]} ({node['failureSummary']})"
+                for one in told["violations"]
+                for node in one["nodes"]
+            ]
+        await self.turn("light")
+        return found
 
 
 @asynccontextmanager
-async def looking(
-    browser: Browser, daemon: Daemon, view: View = "light", **more: Any
-) -> AsyncIterator[Look]:
+async def looking(browser: Browser, daemon: Daemon, **more: Any) -> AsyncIterator[Look]:
     """The page of a daemon, shown, until the context is left: without complaint by then."""
-    context: BrowserContext = await browser.new_context(**VIEWS[view], **more)
+    context: BrowserContext = await browser.new_context(**VIEWS["light"], **more)
     try:
         url = f"http://127.0.0.1:{port_of(daemon)}/"
         look = Look(await context.new_page(), url)
@@ -92,7 +111,7 @@ async def looking(
         yield look
         assert look.elsewhere == []
         assert [one for one in look.complaints if not REFUSED.search(one)] == []
-        assert await look.width_over() == 0
+        await look.turn("phone")
     finally:
         await context.close()
 
@@ -105,16 +124,3 @@ def port_of(daemon: Daemon) -> int:
         return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
 
     return until(listening)[0]
-
-
-async def violations(page: Page) -> list[str]:
-    """What axe-core finds, by rule and element."""
-    package = importlib.resources.files("axe_playwright_python")
-    await page.evaluate(package.joinpath("axe.min.js").read_text("utf-8"))
-    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    assert len(found["passes"]) > 10
-    return [
-        f"{one['id']}: {one['help']}: {node['html'][:200]} ({node['failureSummary']})"
-        for one in found["violations"]
-        for node in one["nodes"]
-    ]

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from tests.page.browser import looking, port_of, violations
+from tests.page.browser import looking, port_of
 from tests.page.conftest import CAPACITY
 from tests.system.daemon import Daemon, running
 
@@ -70,17 +69,18 @@ async def test_a_daemon_that_dies_is_said_at_once_and_its_next_run_is_found(
             page = look.page
             await expect(page.locator("#table tbody tr")).to_have_count(1)
             daemon.kill()
-            await expect(page.get_by_role("alert")).to_contain_text("has not answered since")
-            await expect(page.locator("#state")).to_have_text("no answer")
+            await expect(page.locator("#lost-text")).to_contain_text("has not answered since")
+            state = page.get_by_role("status")
+            await expect(state).to_contain_text("no answer: weightd has not answered since")
             await expect(page).to_have_title(re.compile("^No answer: "))
             await expect(page.locator("#table tbody tr")).to_have_count(1)
-            assert await violations(page) == []
+            assert await look.violations() == []
             again = ["--listen", f"127.0.0.1:{port}"]
-            with running(root, capacity=CAPACITY, options=again) as daemon:
-                assert daemon.client.call("PUT", "/v1/models/org/n", b"weights").status == 201
+            with running(root, capacity=CAPACITY, options=again) as successor:
+                assert successor.client.call("PUT", "/v1/models/org/n", b"weights").status == 201
                 await expect(page.locator("#table tbody tr")).to_have_count(2)
                 await expect(page.locator("#lost")).to_be_hidden()
-                await expect(page.locator("#state")).to_have_text("ready")
+                await expect(state).to_have_text("ready")
 
 
 async def test_a_daemon_that_answers_with_an_error_is_quoted(
@@ -93,9 +93,9 @@ async def test_a_daemon_that_answers_with_an_error_is_quoted(
 
     async with looking(browser, daemon) as look:
         await look.page.route("**/?limit=*", fails)
-        await expect(look.page.get_by_role("alert")).to_contain_text(detail)
+        await expect(look.page.locator("#lost-text")).to_contain_text(detail)
         await look.page.unroute_all()
-        await expect(look.page.get_by_role("alert")).to_be_hidden()
+        await expect(look.page.locator("#lost-text")).to_be_hidden()
         look.complaints = [one for one in look.complaints if "status of 500" not in one]
 
 
@@ -129,12 +129,11 @@ async def test_names_that_mean_harm_are_text(root: Path, browser: Browser, tmp_p
 @contextmanager
 def holding(path: str, program: Path) -> Iterator[None]:
     """A process of that name holds a model."""
-    process = subprocess.Popen(["flock", "--shared", path, str(program), "60"])
+    process = subprocess.Popen(["flock", "--shared", "--no-fork", path, str(program), "60"])
     try:
         yield
     finally:
-        for child in psutil.Process(process.pid).children():
-            child.kill()
+        process.kill()
         process.wait()
 
 

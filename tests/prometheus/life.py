@@ -33,3 +33,12 @@ def live(client: Client) -> None:
         for _ in range(2):
             fetched(client, "org/fetched", origin.file("m.bin", bytes(MB)))
         assert ask(client, "org/absent", f"{origin.url}/absent.bin").status == 502
+
+
+def go_on(client: Client) -> None:
+    """The same in short, again and again, since what is told of the last minutes passes."""
+    for key in ("org/0", "org/1"):
+        put(client, key, 6 * MB)
+        get(client, key)
+    get(client, "org/never")
+    put(client, "org/huge", CAPACITY + MB)

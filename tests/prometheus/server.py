@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes twice a second and goes by our rules, with short times."""
+"""A real Prometheus that scrapes every second or so and goes by our rules, with short times."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class Prometheus:
 
 
 @contextmanager
-def running_prometheus(place: Path) -> Iterator[Prometheus]:
-    """One that scrapes nobody yet."""
+def running_prometheus(place: Path, every: str = EVERY) -> Iterator[Prometheus]:
+    """One that scrapes nobody yet; ``every`` is how often it will."""
     place.mkdir()
     (port,) = free_ports(1)
     for file in (RECORDINGS, ALERTS):
         (place / file.name).write_text(quick(file.read_text()))
-    (place / "prometheus.yml").write_text(_CONFIG.format(place=place, every=EVERY))
+    (place / "prometheus.yml").write_text(_CONFIG.format(place=place, every=every))
     server = Prometheus(place, port)
     server.scrape({})
     command = ["prometheus", f"--config.file={place}/prometheus.yml"]

@@ -28,7 +28,6 @@ SAME: Final = {
     "weightd_arrivals": "arrivals",
     "weightd_waiting": "waiting",
     "weightd_pins_known": "pins_known",
-    "weightd_filesystem_total_bytes": "filesystem_total_bytes",
     "weightd_min_free_bytes": "min_free_bytes",
     "weightd_damaged_models_total": "damaged_models",
     "weightd_expired_pins_total": "expired_pins",

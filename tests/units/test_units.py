@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from configparser import RawConfigParser
 from pathlib import Path
 from typing import Final
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.needs("systemd-analyze")
 
 
 @pytest.fixture
-def units(tmp_path: Path) -> Iterator[Path]:
+def units(tmp_path: Path) -> Path:
     """A copy with an instance of each template, whose command there is."""
     command = shutil.which("true")
     assert command is not None
@@ -38,7 +37,7 @@ def units(tmp_path: Path) -> Iterator[Path]:
         assert COMMAND in text or unit.suffix == ".socket"
         copy = tmp_path / unit.name.replace("@.", "@fast.")
         copy.write_text(text.replace(COMMAND, command))
-    yield tmp_path
+    return tmp_path
 
 
 def analyze(units: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

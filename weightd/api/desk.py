@@ -80,9 +80,9 @@ class Desk:
         """Every figure of this instant, while starting too.  Raises IoError."""
         return await self._cache.snapshot()
 
-    def overview(self, wanted: Wanted) -> Overview:
+    async def overview(self, wanted: Wanted) -> Overview:
         """What the page shows beside the figures, while starting too."""
-        return self._cache.overview(wanted)
+        return await self._cache.overview(wanted)
 
     @contextmanager
     def place_for_put(self) -> Iterator[None]:

@@ -7,31 +7,25 @@ still sends, and has no limit on the size or the time of a request's head.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
-import re
 import socket
 import struct
 from asyncio import TimerHandle
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
-from weightd.api import log_lines
 from weightd.api.connections import Connections
 from weightd.api.loans import Loans
 from weightd.api.metrics import RequestTimes
-from weightd.api.problems import problem
 from weightd.api.routing import Door
-from weightd.errors import Draining, InvalidKey, InvalidRequest, Stalled, TooMany, WeightdError
-from weightd.model import Key
-from weightd.request_id import HEADER, REQUEST_ID, RequestIds
+from weightd.api.unparsed import told, written
+from weightd.errors import Draining, InvalidRequest, Stalled, TooMany, WeightdError
+from weightd.request_id import RequestIds
 
 HEAD_SECONDS: Final = 20.0
 """How long a peer may take for the request line and headers."""
@@ -57,8 +51,6 @@ saw it connect, None behind no unix socket; ``replica`` says whether it is at th
 
 _PEER: Final = struct.Struct("3i")
 """What SO_PEERCRED answers: process, user, group."""
-
-_KEYED: Final = re.compile(rb"/v1/(?:models|content|pins/[^/]*)/(.*)", re.DOTALL)
 
 
 class _TooMuch(Exception):
@@ -142,7 +134,7 @@ class EdgeProtocol(HttpToolsProtocol):
             if isinstance(error.__context__, _TooMuch):
                 self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
                 return
-            self._refuse(_told(error, bytes(self._head or b"")))
+            self._refuse(told(error, bytes(self._head or b"")))
         if self._head is not None and len(self._head) > HEAD_BYTES_MAX:
             self._refuse(InvalidRequest("headers", f"they exceed {HEAD_BYTES_MAX} bytes"))
 
@@ -311,7 +303,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _write(self, error: WeightdError) -> None:
         self._times.count_problem(error.code)
-        self.transport.write(_written(error, self._ids.new()))
+        self.transport.write(written(error, self._ids.new()))
 
     def _leave_to_request_under_way(self) -> bool:
         """Whether a request is being answered, after which or at once the connection closes.
@@ -367,48 +359,3 @@ def _shut_for_reading(transport: asyncio.Transport) -> bool:
         except OSError:
             return False  # the peer has gone
     return True
-
-
-def _told(error: httptools.HttpParserError, head: bytes) -> WeightdError:
-    """What the parser found, with the offending part named where it can be told."""
-    line = head.partition(b"\r\n")[0]
-    target = line.split(b" ")[1] if line.count(b" ") >= 2 else b""
-    reason = str(error) or type(error).__name__
-    if "Content-Length" in reason:
-        return InvalidRequest("Content-Length", reason)
-    if "Transfer-Encoding" in reason or "chunk" in reason:
-        return InvalidRequest("Transfer-Encoding", reason)
-    if isinstance(error, httptools.HttpParserInvalidMethodError):
-        return InvalidRequest("method", f"{_text(line[:40])!r} begins with no method")
-    if isinstance(error, httptools.HttpParserInvalidURLError | httptools.HttpParserCallbackError):
-        return _bad_target(target)
-    return InvalidRequest("request", reason)
-
-
-def _bad_target(target: bytes) -> WeightdError:
-    """A target that cannot be parsed: a bad key if it has one, since that is what was meant."""
-    keyed = _KEYED.fullmatch(target.partition(b"?")[0])
-    if keyed is not None:
-        try:
-            Key.parse(unquote_to_bytes(keyed[1]).decode("utf-8", "surrogateescape"))
-        except InvalidKey as error:
-            return error
-    return InvalidRequest(
-        "path", f"{_text(target[:80])!r} is no path; percent-encode what is not ASCII"
-    )
-
-
-def _text(sent: bytes) -> str:
-    return sent.decode("utf-8", "backslashreplace")
-
-
-def _written(error: WeightdError, id: str) -> bytes:
-    """The whole answer, as it goes over the connection; it has an id, as any has, and its line."""
-    answer = problem(error)
-    told = contextvars.copy_context()
-    told.run(REQUEST_ID.set, id)
-    told.run(log_lines.tell_refusal, error)
-    lines = [STATUS_LINE[answer.status_code]]
-    fields = [*answer.raw_headers, (HEADER, id.encode())]
-    lines += [name + b": " + value + b"\r\n" for name, value in fields]
-    return b"".join([*lines, b"connection: close\r\n\r\n", bytes(answer.body)])

@@ -16,7 +16,7 @@ from weightd.api.reading import prefers
 from weightd.api.routing import Handler
 from weightd.errors import Unauthorized
 
-CHALLENGE: Final = 'Bearer realm="weightd", Basic realm="weightd", charset="UTF-8"'
+AS_PASSWORD: Final = 'Basic realm="weightd", charset="UTF-8"'
 """What a browser is told that asks for a page: it then asks its user for a name and the token."""
 
 
@@ -68,7 +68,8 @@ def guarded(
             refusal = problem(error)
             # A page that is open already says it itself, and no browser asks again and again.
             if for_browsers and not prefers(request, "application/json", over="text/html"):
-                refusal.headers["WWW-Authenticate"] = CHALLENGE
+                # In a line of its own, or Chromium reads no further than to the first.
+                refusal.headers.append("WWW-Authenticate", AS_PASSWORD)
             return refusal
         return await handler(request)
 

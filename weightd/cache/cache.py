@@ -464,10 +464,10 @@ class WeightCache:
         more = bool(page) and page[-1].sequence < last
         return page, page[-1].sequence if more else None
 
-    def overview(self, wanted: Wanted) -> Overview:
+    async def overview(self, wanted: Wanted) -> Overview:
         """What a person wants to see at one look, while starting too."""
         started = self._upkeep is not None
-        return overview(
+        return await overview(
             self._context,
             wanted,
             uploads=self.uploads.views(),

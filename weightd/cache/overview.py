@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Final, Literal, TypeAlias
 
 from weightd.cache.context import Context
@@ -18,6 +20,9 @@ from weightd.model import Eviction, GenerationId, Key
 
 KEEPERS_SHOWN: Final = 8
 """Of those who keep one model, so many are named."""
+
+AT_ONCE: Final = 1000
+"""Models that are looked through before other requests get their turn."""
 
 ARRIVALS_SHOWN: Final = 100
 FAILURES_SHOWN: Final = 10
@@ -90,7 +95,7 @@ class Overview:
     unwritable: str | None
 
 
-def overview(
+async def overview(
     context: Context,
     wanted: Wanted,
     *,
@@ -100,7 +105,7 @@ def overview(
     evictions: Sequence[Eviction],
 ) -> Overview:
     """Everything but the figures of `Snapshot`; ``fetches`` come with how many there are."""
-    found, matching = _chosen(context, wanted)
+    found, matching = await _chosen(context, wanted)
     brought = context.under_way
     return Overview(
         now=context.clock.now(),
@@ -122,33 +127,42 @@ def overview(
     )
 
 
-def _chosen(context: Context, wanted: Wanted) -> tuple[list[Generation], int]:
-    """The generations to tell of, in order, and how many match."""
-    found = list(context.ledger.generations())
-    if wanted.match:
-        needle = wanted.match.casefold()
-        found = [one for one in found if needle in str(one.id.key).casefold()]
+async def _chosen(context: Context, wanted: Wanted) -> tuple[list[Generation], int]:
+    """The generations to tell of, in order, and how many match.
+
+    Of ten thousand a part at a time, so that every other request goes in between.
+    """
+    needle, rank = wanted.match.casefold(), _rank(context, wanted.order)
+    generations = list(context.ledger.generations())
+    found: list[tuple[float | str, Generation]] = []
+    for first in range(0, len(generations), AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        found += [
+            (rank(one), one)
+            for one in generations[first : first + AT_ONCE]
+            if not needle or needle in str(one.id.key).casefold()
+        ]
     choose = heapq.nlargest if wanted.descending else heapq.nsmallest
-    return choose(wanted.limit, found, key=_rank(context, wanted.order)), len(found)
+    chosen = choose(wanted.limit, found, key=itemgetter(0))
+    # Where that is equal, by key.
+    chosen.sort(key=lambda each: (each[0], str(each[1].id.key)), reverse=wanted.descending)
+    # Some may have gone meanwhile.
+    return [one for _, one in chosen if context.ledger.generation(one.id) is one], len(found)
 
 
-def _rank(context: Context, order: Order) -> Callable[[Generation], tuple[float | str, ...]]:
-    """What puts generations in order; where that is equal, their keys do."""
-    match order:
-        case "key":
-            return lambda one: (str(one.id.key), one.id.digest)
-        case "bytes":
-            return lambda one: (one.bytes, str(one.id.key), one.id.digest)
-        case "published":
-            models = context.models
-            return lambda one: (models[one.id].manifest.published_at, str(one.id.key))
-        case "used":
-            return lambda one: (one.last_used, str(one.id.key), one.id.digest)
-        case "hits":
-            return lambda one: (one.hits, str(one.id.key), one.id.digest)
-        case "kept":
-            uses = context.sightings
-            return lambda one: (len(one.pins) + (one.id in uses), str(one.id.key), one.id.digest)
+def _rank(context: Context, order: Order) -> Callable[[Generation], float | str]:
+    """What puts generations in order."""
+    models = context.models
+    ranks: dict[Order, Callable[[Generation], float | str]] = {
+        "key": lambda one: str(one.id.key),
+        "bytes": lambda one: one.bytes,
+        "published": lambda one: models[one.id].manifest.published_at if one.id in models else 0.0,
+        "used": lambda one: one.last_used,
+        "hits": lambda one: one.hits,
+        "kept": lambda one: len(one.pins) + one.in_use,
+    }
+    return ranks[order]
 
 
 def _model(context: Context, generation: Generation) -> ModelView:

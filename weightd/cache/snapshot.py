@@ -28,9 +28,8 @@ async def take_snapshot(
     overhead, filesystem = await _seen(context)
     sees_use = swept and context.store.leases_work
     usage, counters, ledger = context.ledger.usage(), context.counters, context.ledger
-    generations = list(ledger.generations())
-    pinned = [pin.since for one in generations for pin in one.pins.values()]
-    idle = [since for one in generations for since in _idle_pins(one)] if sees_use else []
+    pinned = [one for one in ledger.generations() if one.pins]
+    idle = [since for one in pinned for since in _idle_pins(one)] if sees_use else []
     return Snapshot(
         state=context.state,
         root=context.store.root,
@@ -60,7 +59,9 @@ async def take_snapshot(
         pins=usage.pins,
         holds=sum(1 for seen in context.sightings.values() if seen.use.kind == "hold"),
         uses=sum(1 for seen in context.sightings.values() if seen.use.kind == "use"),
-        oldest_pin_since=min(pinned, default=None),
+        oldest_pin_since=min(
+            (pin.since for one in pinned for pin in one.pins.values()), default=None
+        ),
         oldest_idle_pin_since=min(idle, default=None),
         pins_known=ledger.pins_known,
         leases_work=context.store.leases_work,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from weightd.cli.exits import Exit
@@ -13,9 +12,8 @@ from weightd.settings import (
     Settings,
     SettingsError,
     describe,
-    load,
+    load_fit,
     options,
-    resolve_budget,
     shortage_at,
 )
 
@@ -57,21 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
     check = flags.pop("check")
 
     def read() -> tuple[Settings, Budget]:
-        settings = load(flags).settings
-        return settings, resolve_budget(settings)
+        loaded, budget = load_fit(flags)
+        return loaded.settings, budget
 
     try:
-        loaded = load(flags)
-        budget = resolve_budget(loaded.settings)
+        loaded, budget = load_fit(flags)
     except SettingsError as error:
         return _refuse(error.problems, Exit.USAGE)
     if check:
-        root = loaded.settings.root
-        if os.path.exists(root) and not os.path.isdir(root):
-            wrong = f"root: {root} is not a directory; set the root to one, or move it away"
-            return _refuse((wrong,), Exit.USAGE)
         say(describe(loaded, budget))
-        if short := shortage_at(root, budget.capacity, budget.min_free):
+        if short := shortage_at(loaded.settings.root, budget.capacity, budget.min_free):
             say(f"note: {short}")
         return Exit.OK
     # The daemon takes most of a second to import; --check and --help do without it.

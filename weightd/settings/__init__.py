@@ -6,6 +6,7 @@ from weightd.settings.loading import (
     SettingsError,
     describe,
     load,
+    load_fit,
     resolve_budget,
 )
 from weightd.settings.options import Option, Settings, options
@@ -25,6 +26,7 @@ __all__ = [
     "Share",
     "describe",
     "load",
+    "load_fit",
     "on_system_disk",
     "options",
     "resolve_budget",

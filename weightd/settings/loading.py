@@ -6,6 +6,7 @@ A flag wins over a variable, a variable over the file, the file over the default
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +17,18 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
+from weightd.settings.fitness import unfit
 from weightd.settings.options import WITH_NONE, Settings, options, written
 from weightd.settings.places import CONFIG, filesystem_total, on_system_disk
 from weightd.settings.values import Share
+from weightd.settings.variables import PREFIX, misspelt
 from weightd.units import format_bytes
 
 _UNSET: Final = {"allow_origins": "(any)", "ca_file": "(the system's)"}
 """What no value means, where it does not mean none."""
+
+
+_OF_NO_VARIABLE: Final = "="
 
 
 class SettingsError(Exception):
@@ -56,19 +62,64 @@ def load(flags: Mapping[str, str], default_config: Path = CONFIG) -> Loaded:
     ``flags`` holds what the command line gave, by the name of the option.
     Raises SettingsError with every problem found.
     """
+    draft = _draft(flags, default_config)
+    if draft.problems:
+        raise SettingsError(draft.problems)
+    return Loaded(draft.settings, draft.places)
+
+
+def load_fit(flags: Mapping[str, str], default_config: Path = CONFIG) -> tuple[Loaded, Budget]:
+    """The same, and whether this machine fits them: files, places, the budget.
+
+    Nothing is changed.  Raises SettingsError with every problem of either kind.
+    """
+    draft = _draft(flags, default_config)
+    problems = [*draft.problems, *unfit(draft.settings, draft.unsure, draft.places)]
+    budget = None
+    if draft.unsure.isdisjoint(("root", "require_mount", "capacity", "min_free")):
+        try:
+            budget = resolve_budget(draft.settings)
+        except SettingsError as error:
+            problems.extend(error.problems)
+    if problems or budget is None:
+        raise SettingsError(tuple(problems))
+    return Loaded(draft.settings, draft.places), budget
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Settings with the default in place of what is ``unsure``, as it was written wrong."""
+
+    settings: Settings
+    places: Mapping[str, str]
+    problems: tuple[str, ...]
+    unsure: frozenset[str]
+
+
+def _draft(flags: Mapping[str, str], default_config: Path) -> _Draft:
     environment = _environment()
     file, file_problems = _file(flags, environment, default_config)
     merged = {**file.values, **environment, **flags}
     places = _places(flags, environment, file)
+    settings, wrong = _validated(merged)
+    unsure = frozenset(wrong)
+    while settings is None:
+        # What is wrong only because of another is no problem of its own.
+        settings, more = _validated({name: merged[name] for name in merged if name not in unsure})
+        assert settings is not None or not unsure.issuperset(more), f"left out, and wrong: {more}"
+        unsure |= set(more)
+    told = [_problem(detail, places) for detail in wrong.values()]
+    return _Draft(settings, places, (*file_problems, *_misspelt(), *told), unsure)
+
+
+def _validated(values: Mapping[str, Any]) -> tuple[Settings | None, dict[str, ErrorDetails]]:
+    """Settings, or what is wrong, one for each option: a union would tell of all its branches."""
     try:
-        settings = Settings.model_validate(merged)
+        # Made without a prefix that any variable has: what one of them says is in there already,
+        # or was left out.
+        return Settings(_env_prefix=_OF_NO_VARIABLE, **values), {}
     except ValidationError as error:
-        # One line for each option; a union would tell of each of its branches.
-        wrong = {detail["loc"][0]: _problem(detail, places) for detail in error.errors()}
-        raise SettingsError((*file_problems, *wrong.values())) from None
-    if file_problems:
-        raise SettingsError(file_problems)
-    return Loaded(settings, places)
+        return None, {str(detail["loc"][0]): detail for detail in error.errors()}
 
 
 def resolve_budget(settings: Settings) -> Budget:
@@ -145,6 +196,15 @@ def _environment() -> dict[str, Any]:
     Kubernetes makes such variables for a Service that is called weightd.
     """
     return EnvSettingsSource(Settings)()
+
+
+def _misspelt() -> tuple[str, ...]:
+    """Problems with variables that nobody reads, and that were meant for a setting."""
+    meant = misspelt(os.environ, [option.name for option in options()])
+    return tuple(
+        f"{variable}: there is no such setting; did you mean {PREFIX}{name.upper()}?"
+        for variable, name in sorted(meant.items())
+    )
 
 
 def _file(

@@ -29,8 +29,7 @@ from weightd.settings.readers import (
     read_text,
 )
 from weightd.settings.values import Listen, Share
-
-PREFIX: Final = "WEIGHTD_"
+from weightd.settings.variables import PREFIX
 
 WITH_NONE: Final = frozenset({"listen", "api_listen", "fetch_bandwidth", "node_labels", "textfile"})
 """Options of which none is a value that may be written."""

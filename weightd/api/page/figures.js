@@ -40,7 +40,7 @@ function notesOf({ status, unwell, unwritable }) {
       "See that every replica has pinned again, then: weightd pins --accept-loss. It is accepted by itself an hour after the loss.");
   }
   if (unwritable !== null) {
-    note(true, `Pins cannot be written down: ${unwritable}.`,
+    note(true, `The last change of a pin could not be written down: ${unwritable}.`,
       "See to the disk of the root: a pin that is not on stable storage is not acknowledged.");
   }
   if (unwell !== null) {

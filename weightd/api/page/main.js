@@ -55,6 +55,7 @@ function found(seen) {
   lostAt = null;
   setClock(seen.now);
   show($("lost"), false);
+  say($("state-more"), "");
   set(document.documentElement, "data-lost", null);
   draw();
 }
@@ -96,9 +97,12 @@ function showTitle() {
 function lost(error) {
   lostAt ??= Date.now();
   const at = moment(lostAt);
-  say($("lost-text"), error instanceof Refused
+  const what = error instanceof Refused
     ? `Since ${at} weightd answers with an error: ${visible(error.message)}`
-    : `weightd has not answered since ${at}.`);
+    : `weightd has not answered since ${at}.`;
+  say($("lost-text"), what);
+  // Who hears the page is told by the one part of it that speaks up.
+  say($("state-more"), `: ${what}`);
   say($("state-text"), error instanceof Refused ? "ailing" : "no answer");
   set($("state"), "data-state", "lost");
   set(document.documentElement, "data-lost", "");

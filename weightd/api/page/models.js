@@ -68,6 +68,7 @@ function keepersCell(cell) {
     show(unfolding, more > 0);
     if (keepers.length) fillFirst(keepers[0]);
     rest.show(keepers.slice(1));
+    if (more <= 0) return;
     const hidden = keepers_total - keepers.length;
     say(summary, `and ${number(more)} more${hidden ? `, of which ${number(keepers.length - 1)} are told` : ""}`);
     set(summary, "aria-label", `${more} more who keep ${key}`);
@@ -76,7 +77,7 @@ function keepersCell(cell) {
 
 const modelRows = new Rows($("table").tBodies[0], "tr", (one) => `${one.key} ${one.generation}`, (row) => {
   set(row, "role", "row");
-  const [key, replaced, source] = [named("span", "key"), make("span", "tag", "replaced"), named("span", "small quiet source")];
+  const [key, replaced, source] = [named("span", "key"), make("span", "tag replaced", "replaced"), named("span", "small quiet source")];
   const [age, idle] = [make("time"), make("time")];
   const label = (text) => make("span", "label", text);
   const size = make("span"), hits = make("span");

@@ -31,7 +31,7 @@ async def get_page(request: Request) -> Response:
     if not prefers(request, "application/json", over="text/html"):
         return await desk.sheet.answer()
     snapshot = await probe(desk)
-    seen = desk.overview(
+    seen = await desk.overview(
         Wanted(
             limit=query.limit,
             order=query.order,
