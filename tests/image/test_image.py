@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,9 @@ OTHER: Final = 2000
 BARE: Final = "localhost/weightd-test-bare"
 WITH_PIP: Final = "localhost/weightd-test-pip"
 NAME: Final = "localhost/weightd-test"
+
+FEATURES: Final = "/etc/kubernetes/node-feature-discovery/features.d"
+TEXTFILE: Final = "/var/lib/node-exporter/textfile"
 
 RESTRICTED: Final = (
     *("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all"),
@@ -63,14 +65,27 @@ class Node:
         self.images = images
         self.cache, self.sockets, self.client = place / "cache", place / "sockets", place / "client"
         self.config = place / "weightd"
-        for made in (self.cache, self.sockets, self.client, self.config):
+        self.features = place / "features.d"
+        for made in (self.cache, self.sockets, self.client, self.config, self.features):
             made.mkdir()
-            os.chown(made, USER, USER)
         # As kubelet makes an emptyDir.
         self.client.chmod(0o777)
         place.chmod(0o755)
         [(name, text)] = only("base", "ConfigMap")["data"].items()
         (self.config / name).write_text(text)
+        # The rest is root's, as kubelet makes it, until those who may give it away have been.
+        self.begin("owner", *self.mounts())
+        self.begin("writable", "-v", f"{self.features}:{FEATURES}", "--tmpfs", TEXTFILE)
+
+    def begin(self, name: str, *mounts: str) -> None:
+        """An init container of the daemon's, as root with the one capability that it asks for."""
+        command = container(pod_of("residency")["spec"], name)["command"]
+        run(
+            *self.images.podman(
+                *("run", "--rm", *RESTRICTED, "--cap-add", "CHOWN", "--user", "0:0", *mounts),
+                *("--network", "none", "--entrypoint", command[0], NAME, *command[1:]),
+            )
+        )
 
     def mounts(self, how: str = "") -> list[str]:
         """As the manifests have them."""
@@ -87,7 +102,9 @@ class Node:
         run(
             *self.images.podman(
                 *("run", "-d", "--name", name, *RESTRICTED, "--network", "none", *self.mounts()),
-                *("-v", f"{self.config}:/etc/weightd:ro", "--tmpfs", "/tmp", NAME, *arguments),
+                *("-v", f"{self.config}:/etc/weightd:ro", "-v", f"{self.features}:{FEATURES}"),
+                *("-e", f"WEIGHTD_NODE_LABELS={FEATURES}/weightd"),
+                *("--tmpfs", "/tmp", NAME, *arguments),
             )
         )
         try:
@@ -153,6 +170,7 @@ def test_it_serves_read_only_and_without_root(node: Node) -> None:
         node.inside(name, "weightd", "pin", "org/m", "--holder", "test")
         assert "test" in node.inside(name, "weightd", "pins")
         assert node.healthy(name)
+        until(lambda: "weightd.io/model.org_m=true\n" in (node.features / "weightd").read_text())
         node.inside(name, "python3", "-c", "import obstore")
         run(*node.images.podman("stop", "-t", "60", name))
         code = run(*node.images.podman("inspect", "--format", "{{.State.ExitCode}}", name))

@@ -63,6 +63,8 @@ WRONG: dict[str, list[str]] = {
     "import_roots": ["relative", "/no/such/root", "/etc/hostname"],
     "ca_file": ["/no/such.pem", "/etc/hostname", "/dev/null"],
     "credentials": ["hub", "hub=/no/such/credential", "hub=relative", "hub=/etc"],
+    "node_labels": ["/etc/.hidden", "/etc/labels/"],
+    "textfile": ["/etc/.weightd.prom", "/etc/weightd.txt"],
     "policy": ["lfu"],
     "log_format": ["xml"],
     "log_level": ["loud"],
