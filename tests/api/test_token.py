@@ -13,7 +13,7 @@ import pytest
 from tests.api.serving import Served, answering, problem, serving
 from weightd.api import Desk, Door, Token
 from weightd.api.app import ROUTES
-from weightd.api.token import AS_PASSWORD
+from weightd.api.problems import AS_PASSWORD
 
 TOKEN = "correct-horse-battery-staple"
 PROBES = {"/metrics", "/healthz", "/readyz"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weightd.errors import InvalidRequest, WeightdError
+from weightd.errors import InvalidRequest, Unauthorized, WeightdError
 
 
 @dataclass(eq=False)
@@ -17,6 +17,11 @@ class InvalidRequests(InvalidRequest):
     @property
     def detail(self) -> str:
         return " ".join(fault.detail for fault in self.faults)
+
+
+@dataclass(eq=False)
+class AskForPassword(Unauthorized):
+    """No token, told to a browser: it asks its user for a name and the token, as a password."""
 
 
 @dataclass(eq=False)

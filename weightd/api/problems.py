@@ -13,6 +13,9 @@ from weightd.errors import HolderFigures, InvalidRequest, WeightdError
 from weightd.wire import problems as wire
 from weightd.wire.times import rfc3339_or_none
 
+AS_PASSWORD: Final = 'Basic realm="weightd", charset="UTF-8"'
+"""What a browser is told that asks for a page: it then asks its user for a name and the token."""
+
 
 class Kind(NamedTuple):
     """How one class of error is answered."""
@@ -100,12 +103,16 @@ def problem(error: WeightdError) -> Response:
             headers["WWW-Authenticate"] = 'Bearer realm="weightd"'
         case _:
             pass
-    return Response(
+    answer = Response(
         to_json(document(error)) + b"\n",
         status_code=kind_of(type(error)).status,
         headers=headers,
         media_type=wire.MEDIA_TYPE,
     )
+    if isinstance(error, faults.AskForPassword):
+        # In a line of its own, or Chromium reads no further than to the first.
+        answer.headers.append("WWW-Authenticate", AS_PASSWORD)
+    return answer
 
 
 def holder_figures(figures: HolderFigures) -> dict[str, object]:

@@ -6,18 +6,14 @@ import base64
 import binascii
 import hashlib
 import hmac
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weightd.api.problems import problem
+from weightd.api.faults import AskForPassword
 from weightd.api.reading import prefers
 from weightd.api.routing import Handler
 from weightd.errors import Unauthorized
-
-AS_PASSWORD: Final = 'Basic realm="weightd", charset="UTF-8"'
-"""What a browser is told that asks for a page: it then asks its user for a name and the token."""
 
 
 class Token:
@@ -65,12 +61,10 @@ def guarded(
         try:
             _must_show(request, token, admin, as_password=for_browsers)
         except Unauthorized as error:
-            refusal = problem(error)
             # A page that is open already says it itself, and no browser asks again and again.
             if for_browsers and not prefers(request, "application/json", over="text/html"):
-                # In a line of its own, or Chromium reads no further than to the first.
-                refusal.headers.append("WWW-Authenticate", AS_PASSWORD)
-            return refusal
+                raise AskForPassword(error.reason, error.door) from None
+            raise
         return await handler(request)
 
     return answer
