@@ -68,7 +68,10 @@ async def test_a_daemon_that_dies_is_said_at_once_and_its_next_run_is_found(
         async with looking(browser, daemon) as look:
             page = look.page
             await expect(page.locator("#table tbody tr")).to_have_count(1)
+            await page.set_viewport_size({"width": 640, "height": 400})
+            await page.get_by_label("Filter").scroll_into_view_if_needed()
             daemon.kill()
+            await expect(page.locator("#lost-text")).to_be_in_viewport()
             await expect(page.locator("#lost-text")).to_contain_text("has not answered since")
             state = page.get_by_role("status")
             await expect(state).to_contain_text("no answer: weightd has not answered since")
