@@ -24,7 +24,7 @@ DAEMONS: Final = ("base", "prepared-nodes", "residency")
 REPLICAS: Final = ("examples/vllm", "examples/llama-cpp")
 WITH_PODS: Final = tuple(_with_pods())
 
-pytestmark = pytest.mark.needs("kubectl")
+pytestmark = pytest.mark.needs("kustomize")
 
 
 @pytest.fixture
