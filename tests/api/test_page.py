@@ -20,7 +20,7 @@ from tests.system.nursery import HERE
 from weightd.api import Desk
 from weightd.api.page.sheet import read_document
 from weightd.cache import WeightCache
-from weightd.cache.evictions import RECENT
+from weightd.cache.journal import RECENT
 from weightd.cache.overview import KEEPERS_SHOWN, REFUSALS_SHOWN
 from weightd.cache.refusals import REFUSALS_KEPT
 from weightd.errors import StateUnwritable
