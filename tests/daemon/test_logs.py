@@ -20,9 +20,9 @@ from weightd.daemon.logs import (
     JsonFormatter,
     Level,
     TextFormatter,
-    is_journal,
 )
 from weightd.daemon.repeats import KINDS_MAX, LINES_MAX, SECONDS, Repeats
+from weightd.journal import is_journal
 from weightd.request_id import REQUEST_ID
 
 FIELD = r' (\w+)=("(?:[^"\\]|\\.)*"|[^ "=]+)'
