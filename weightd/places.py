@@ -15,6 +15,9 @@ SOCKET_VARIABLE: Final = "WEIGHTD_SOCKET"
 ROOT_VARIABLE: Final = "WEIGHTD_ROOT"
 
 SOCKET_NAME: Final = "weightd.sock"
+REPLICA_SOCKET_NAME: Final = "replica.sock"
+"""What weightd-replica.socket, and the manifests, call the socket for replicas of any user."""
+
 SYSTEM_SOCKET: Final = f"/run/weightd/{SOCKET_NAME}"
 """That of a daemon which root runs, or systemd."""
 

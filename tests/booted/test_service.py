@@ -279,6 +279,21 @@ def test_a_reload_reads_them_and_wrong_ones_fail_it(machine: Machine) -> None:
     machine.run("systemctl", "reload", "weightd")
 
 
+def test_a_reload_leaves_the_services_credentials_to_it(machine: Machine) -> None:
+    """What checks the settings at a reload may not read them."""
+    (machine.files / "etc/weightd/token").write_text("t" * 64)
+    machine.drop_in(
+        "[Service]\nLoadCredential=token:/etc/weightd/token\n"
+        "Environment=WEIGHTD_TOKEN_FILE=%d/token WEIGHTD_CREDENTIALS=hub=%d/token\n"
+    )
+    try:
+        machine.run("systemctl", "restart", "weightd")
+        machine.run("systemctl", "reload", "weightd")
+    finally:
+        machine.no_drop_in()
+        machine.run("systemctl", "restart", "weightd")
+
+
 def test_it_comes_back_after_wrong_ones_were_mended(machine: Machine) -> None:
     with settings(machine, 'capacity = "much"\n'):
         machine.run("systemctl", "restart", "weightd", code=1)
@@ -324,10 +339,11 @@ def test_another_root_is_another_instance(machine: Machine) -> None:
 
 
 def test_the_replicas_socket_is_there_when_it_is_enabled(machine: Machine) -> None:
-    # A socket cannot be begun under a service that runs.
     machine.run("systemctl", "enable", "weightd-replica.socket")
-    machine.run("systemctl", "stop", "weightd.socket", "weightd-listen.socket", "weightd")
-    machine.run("systemctl", "start", "weightd-replica.socket", "weightd")
+    machine.run("systemctl", "restart", "weightd")
+    # It failed with the service, and nobody but the service's start has it back.
+    machine.run("systemctl", "stop", "weightd-replica.socket")
+    machine.run("systemctl", "restart", "weightd")
     code = (
         "import http.client, socket; c = http.client.HTTPConnection('w'); "
         "c.sock = socket.socket(socket.AF_UNIX); c.sock.connect('/run/weightd/replica.sock'); "

@@ -47,6 +47,25 @@ async def test_an_unpin_lets_it_in(root: Path) -> None:
         assert node.resident() == ["new"]
 
 
+async def test_what_waits_and_who_keeps_the_room_is_logged_once(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(root, CAPACITY) as node:
+        await pinned(node)
+        coming = asyncio.create_task(node.put("new", 8 * BLOCK, wait=LONG))
+        await waiting(node, 1)
+        # It looks again at each change, and there is no more to say.
+        for _ in range(2):
+            node.cache._context.changed.notify()
+            await waiting(node, 1)
+        await node.cache.unpin("replica", Key("pinned"))
+        await soon(coming)
+        (line,) = (one for one in caplog.records if "waits for room" in one.message)
+        told = vars(line)
+        assert (line.levelname, told["key"], told["bytes"]) == ("WARNING", "new", 8 * BLOCK)
+        assert "replica (pinned)" in told["held_by"]
+
+
 async def test_a_lease_that_lapses_lets_it_in(root: Path) -> None:
     async with running(root, CAPACITY) as node:
         await node.put("pinned", 8 * BLOCK)
@@ -113,7 +132,7 @@ async def test_who_does_not_wait_passes_those_who_do_for_a_while_and_costs_them_
         first = asyncio.create_task(node.put("first", 8 * BLOCK, wait=LONG))
         await blocked_first(node)
         await node.put("quick", BLOCK)
-        with pytest.raises(Blocked, match="1 arrivals wait for room and go first"):
+        with pytest.raises(Blocked, match="1 arrival waits for room, in turn before this one"):
             await node.put("greedy", 3 * BLOCK)
         assert "idle" in node.resident()
         await node.cache.unpin("replica", Key("pinned"))

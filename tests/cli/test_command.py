@@ -88,8 +88,20 @@ def test_check_prints_what_is_in_force(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["serve", "--check", "--root", str(root), "--capacity", "1GB"]) == Exit.OK
     said = capsys.readouterr().out
     assert all(option.name in said for option in options())
-    assert "1GB = 1 GB = 1000000000 bytes  (--capacity)" in said
+    assert "1GB = 1000000000 bytes  (--capacity)" in said
     assert not root.exists()
+
+
+def test_what_is_wrong_has_an_errors_priority_in_the_journal(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        found = os.fstat(stream.fileno())
+        environ = {**os.environ, "JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+        command = [sys.executable, "-m", "weightd", "serve", "--check", "--capacity", "much"]
+        ran = subprocess.run(command, stderr=stream, env=environ, check=False)
+    assert ran.returncode == Exit.USAGE
+    (line,) = log.read_text().splitlines()
+    assert line.startswith("<3>weightd: capacity (--capacity): 'much' is not")
 
 
 def test_check_tells_that_the_budget_cannot_be_reached(

@@ -164,14 +164,15 @@ def test_a_socket_that_may_not_be_opened_is_told_with_its_group() -> None:
         # pytest keeps its own directories to itself, and it is the socket that must refuse.
         os.chmod(name, 0o755)
         with running(Path(name, "cache"), capacity=CAPACITY) as daemon:
-            ran = subprocess.run(
-                [sys.executable, "-c", program, daemon.socket],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=Path(weightd.__file__).parents[1],
-            )
+            command = [sys.executable, "-c", program, str(daemon.socket)]
+            tree = Path(weightd.__file__).parents[1]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tree)
+            replica = Path(daemon.socket).with_name("replica.sock")
+            replica.touch()
+            replica.chmod(0o666)
+            beside = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tree)
     told = f"True This user may not open {daemon.socket} (Permission denied)"
     assert [line.startswith(told) for line in ran.stdout.splitlines()] == [True, True], ran.stderr
     assert "--replica-socket" in ran.stdout
+    assert f"WEIGHTD_SOCKET={replica}" in beside.stdout
     assert SocketForbidden.retryable is False

@@ -159,6 +159,17 @@ def test_a_door_that_is_not_where_its_setting_says_is_told_of(
     assert (tmp_path / "passed.sock").is_socket()
 
 
+def test_of_a_default_that_is_not_used_nothing_is_told(unix: socket.socket, tmp_path: Path) -> None:
+    with ExitStack() as held:
+        settings = load({"socket": str(tmp_path / "w.sock"), "listen": "none"}).settings
+        places = take_doors(settings, Passed({"replica": unix}), held, [])
+        assert places is not None
+        assert passed_otherwise(settings, places) == []
+        off = settings.model_copy(update={"replica_socket": None})
+        (line,) = passed_otherwise(off, places)
+        assert "replica_socket" in line
+
+
 # -- A daemon that is given them ----------------------------------------------------------
 
 

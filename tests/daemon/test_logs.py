@@ -20,10 +20,10 @@ from weightd.daemon.logs import (
     JsonFormatter,
     Level,
     TextFormatter,
-    is_journal,
     set_level,
 )
 from weightd.daemon.repeats import KINDS_MAX, LINES_MAX, SECONDS, Repeats
+from weightd.journal import is_journal
 from weightd.request_id import REQUEST_ID
 
 FIELD = r' (\w+)=("(?:[^"\\]|\\.)*"|[^ "=]+)'

@@ -148,6 +148,22 @@ async def test_settings_with_anything_wrong_change_nothing(
         assert "nonsense" in caplog.text
 
 
+async def test_of_a_socket_that_was_passed_no_restart_is_promised(
+    root: Path, reread: Rereader, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(root, 100 * BLOCK) as node:
+        settings, budget = await asyncio.to_thread(reread)
+        passed = frozenset({"listen"})
+        reload = Reload(settings, budget, reread, node.cache, Token(), Level("info"), passed)
+        changes = {"capacity": 100 * BLOCK, "listen": "127.0.0.1:9999", "puts_limit": 3}
+        await asyncio.to_thread(partial(reread.write, **changes, min_free=0))
+        caplog.set_level(logging.INFO)
+        await reload.reload()
+        assert told(caplog, "changes after a restart") == {"puts_limit": "3"}
+        (line,) = (one for one in caplog.records if vars(one).get("setting") == "listen")
+        assert "is not used" in line.message
+
+
 @pytest.mark.parametrize("wanted", ["yes", "no"])
 def test_a_root_on_the_system_disk_is_refused_where_a_mount_is_required(wanted: str) -> None:
     settings = load({"root": "/weightd-root", "require_mount": wanted}).settings

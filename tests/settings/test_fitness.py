@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.system.daemon import running
 from weightd.cli.exits import Exit
 from weightd.cli.main import main
-from weightd.settings import SettingsError, load_fit, options
+from weightd.settings import SettingsError, load_fit, options, values
 from weightd.settings.variables import misspelt
 
 NAMES = [option.name for option in options()]
@@ -204,6 +204,28 @@ def as_user(uid: int) -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+@pytest.mark.needs("root")
+def test_a_services_credentials_are_left_to_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        here = Path(place)
+        here.chmod(0o755)
+        monkeypatch.setattr(values, "CREDENTIALS", here)
+        kept = here / "weightd.service"
+        kept.mkdir(mode=0o700)
+        (kept / "token").write_text("short")
+        credentials = f"hub={kept / 'hub'}"
+        flags = {"root": place, "token_file": f"{kept}/token", "credentials": credentials}
+        with as_user(65534):
+            loaded, _ = load_fit(flags, here / "none.toml", taken=True)
+            # Of a service that has none there is nothing to be left to it.
+            told = problems(flags | {"token_file": f"{place}/other.service/token"}, here)
+        # Whoever sees them looks at them.
+        seen = problems(flags, here)
+    assert loaded.settings.token_file == kept / "token"
+    assert any("other.service" in one for one in told)
+    assert {one.partition(" ")[0] for one in seen} == {"token_file", "credentials"}
 
 
 def test_a_check_says_the_same_as_a_start_and_makes_nothing(

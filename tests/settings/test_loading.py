@@ -247,11 +247,22 @@ def test_description_says_value_and_place(config: Path, tmp_path: Path) -> None:
     lines = describe(loaded, resolve_budget(loaded.settings)).splitlines()
     said = {line.split()[0]: line for line in lines}
     assert set(said) == set(EXAMPLES)
-    assert said["capacity"].endswith("1GB = 1 GB = 1000000000 bytes  (--capacity)")
+    assert said["capacity"].endswith(" 1GB = 1000000000 bytes  (--capacity)")
     assert said["listen"].endswith("none  (--listen)")
     assert said["config"].endswith("(none)  (default)")
     assert said["group"].endswith(" own  (default)")
     assert said["socket_mode"].endswith("0660  (default)")
+
+
+def test_the_file_that_was_found_where_it_is_looked_for_is_said(
+    config: Path, tmp_path: Path
+) -> None:
+    config.write_text("capacity = 1500000000\n")
+    loaded = load({"root": str(tmp_path / "c")}, config)
+    lines = describe(loaded, resolve_budget(loaded.settings)).splitlines()
+    said = {line.split()[0]: line.split(None, 1)[1] for line in lines}
+    assert said["config"] == f"{config}  (default)"
+    assert said["capacity"] == f"1500000000 = 1.5 GB = 1500000000 bytes  ({config})"
 
 
 def test_lists_and_tables_of_the_file(config: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,8 @@ from weightd.errors.room import keepers
 from weightd.ledger import Generation, Parked, Reservation, Room, Usage, disk_full
 from weightd.model import GenerationId, Key
 from weightd.store import SeizeRefused
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.5
 """How often the filesystem is asked for what nobody announces: others that free or take space."""
@@ -216,8 +219,10 @@ class Admission:
                 if self._queue.is_first(ticket):
                     try:
                         return await self._reserve(want)
-                    except Blocked:
+                    except Blocked as error:
                         # No await between this refusal and the wait: no change goes unseen.
+                        if not ticket.blocked:
+                            _log_waiting(want, error)
                         ticket.blocked = True
                     left = max(0.0, min(LOOK_SECONDS, deadline - loop.time()))
                 await self._context.changed.wait(left)
@@ -276,7 +281,8 @@ class Admission:
         return self._promise(want, room)
 
     def _after_those_who_wait(self, size: int) -> Blocked:
-        hint = f"{self.waiting} arrivals wait for room and go first; wait with ?wait=SECONDS."
+        first = "1 arrival waits" if self.waiting == 1 else f"{self.waiting} arrivals wait"
+        hint = f"{first} for room, in turn before this one; wait with ?wait=SECONDS."
         return _blocked(self._context.ledger.usage(), "arriving", size, hint)
 
     async def _reserve(self, want: Want) -> Reservation:
@@ -329,6 +335,12 @@ class Admission:
             return
         hint = f"It would evict {spared}, which is wanted more."
         raise _blocked(self._context.ledger.usage(), "pins", need.size, hint)
+
+
+def _log_waiting(want: Want, error: Blocked) -> None:
+    """Name what waits: the status counts it only, and a refusal comes when its time is over."""
+    figures = {**_figures(error), "key": str(want.key), "bytes": want.declared}
+    log.warning("blocked, and waits for room", extra=figures)
 
 
 def _figures(error: TooLarge | Blocked | DiskFull) -> dict[str, object]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from weightd.cli.exits import Exit
 from weightd.cli.output import say
+from weightd.journal import ERROR, is_journal
 from weightd.settings import (
     Budget,
     Settings,
@@ -78,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse(problems: tuple[str, ...], code: int) -> int:
+    priority = ERROR if is_journal(os.environ, sys.stderr) else ""
     for problem in problems:
-        print(f"weightd: {problem}", file=sys.stderr)
+        print(f"{priority}weightd: {problem}", file=sys.stderr)
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from weightd.places import client_sockets
+from weightd.places import REPLICA_SOCKET_NAME, client_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def unreachable(tried: Iterable[tuple[str, OSError]]) -> Unreachable:
     failed = list(tried)
     for place, error in failed:
         if isinstance(error, PermissionError):
-            return SocketForbidden(place, _words(error), group=_group(place))
+            return SocketForbidden(
+                place, _words(error), group=_group(place), replica=_replica(place)
+            )
     place, error = failed[-1]
     return Unreachable(place, _words(error), tuple(place for place, _ in failed))
 
@@ -48,6 +50,12 @@ def silent(place: str, seconds: float) -> NoAnswer:
 
 def _words(error: OSError) -> str:
     return error.strerror or str(error)
+
+
+def _replica(place: str) -> str | None:
+    """The replicas' socket, if it has its usual name beside ``place`` and this user may open it."""
+    beside = os.path.join(os.path.dirname(place), REPLICA_SOCKET_NAME)
+    return beside if os.access(beside, os.W_OK) else None
 
 
 def _group(place: str) -> str | None:

@@ -34,20 +34,27 @@ class Unreachable(WeightdError, ConnectionError):
 
 @dataclass(eq=False)
 class SocketForbidden(Unreachable, PermissionError):
-    """The socket is there, and this user may not open it."""
+    """The socket is there, and this user may not open it.
+
+    ``replica`` is one beside it that the user may open, if there is one.
+    """
 
     group: str | None = None
+    replica: str | None = None
     code: ClassVar[str] = "socket-forbidden"
     retryable: ClassVar[bool] = False
 
     @property
     def detail(self) -> str:
         belongs = "its owner" if self.group is None else f"its owner and the group {self.group}"
-        return (
-            f"This user may not open {self.socket} ({self.error}); {belongs} may. Become one of "
-            "them, or have the daemon open a socket for replicas (--replica-socket) and name that "
-            "one (--socket or WEIGHTD_SOCKET)."
-        )
+        if self.replica is None:
+            advice = (
+                "Become one of them, or have the daemon open a socket for replicas "
+                "(--replica-socket) and name that one (--socket or WEIGHTD_SOCKET)."
+            )
+        else:
+            advice = f"Replicas of any user have their own: WEIGHTD_SOCKET={self.replica}"
+        return f"This user may not open {self.socket} ({self.error}); {belongs} may. {advice}"
 
 
 @dataclass(eq=False)

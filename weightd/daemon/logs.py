@@ -12,11 +12,11 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal, TextIO, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from weightd.daemon.repeats import Repeats
+from weightd.journal import is_journal
 from weightd.request_id import REQUEST_ID
 
 Style: TypeAlias = Literal["text", "json"]
@@ -83,15 +83,6 @@ class Level:
         self._now = usual if self._now == "debug" else "debug"
         set_level(self._now)
         return self._now
-
-
-def is_journal(environ: Mapping[str, str], stream: TextIO) -> bool:
-    """Whether a stream goes to systemd's journal, which says so in JOURNAL_STREAM."""
-    try:
-        found = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 class TextFormatter(logging.Formatter):

@@ -62,18 +62,34 @@ def take_doors(
 
 
 def passed_otherwise(settings: Settings, places: Places) -> list[str]:
-    """A line for each door that was passed and is not where its setting says."""
-    doors = (
-        ("admin", "socket", places.admin, settings.socket),
-        ("replica", "replica_socket", places.replica, settings.replica_socket),
-        ("listen", "listen", places.listener, settings.listen),
-        ("api", "api_listen", places.api, settings.api_listen),
-    )
+    """A line for each door that was passed and is not where its setting, if it was made, says."""
+    wanted = {name: getattr(settings, setting) for name, setting, _ in _passed(places)}
     return [
         f"{setting} is {door.where}, which the service manager passed as {name!r}; "
-        f"{'none' if wanted is None else wanted}, as the setting says, is not used"
-        for name, setting, door, wanted in doors
-        if door is not None and door.passed and door.where != str(wanted)
+        f"{'none' if wanted[name] is None else wanted[name]}, as the setting says, is not used"
+        for name, setting, door in _passed(places)
+        if door.where != str(wanted[name])
+        # Of a default nobody needs to hear that it is not used.
+        if setting in settings.model_fields_set
+    ]
+
+
+def passed_settings(places: Places) -> frozenset[str]:
+    """The settings in whose place a socket was passed: its unit says what they would."""
+    found = {setting for _, setting, _ in _passed(places)}
+    return frozenset(found | ({"socket_mode", "socket_group"} if "socket" in found else set()))
+
+
+def _passed(places: Places) -> list[tuple[str, str, UnixDoor | TcpDoor]]:
+    """Of each door that was passed its name, the setting that would say where it is, and itself."""
+    doors: list[tuple[str, str, UnixDoor | TcpDoor | None]] = [
+        ("admin", "socket", places.admin),
+        ("replica", "replica_socket", places.replica),
+        ("listen", "listen", places.listener),
+        ("api", "api_listen", places.api),
+    ]
+    return [
+        (name, setting, door) for name, setting, door in doors if door is not None and door.passed
     ]
 
 

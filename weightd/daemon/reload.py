@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
@@ -58,13 +58,16 @@ class Reload:
         cache: WeightCache,
         token: Token,
         level: Level,
+        passed: Collection[str] = (),
     ) -> None:
+        """``passed`` are settings in whose place the service manager passed a socket."""
         self.settings = settings
         self._token = token
         self._budget = budget
         self._read = read
         self._cache = cache
         self._level = level
+        self._passed = passed
 
     @asynccontextmanager
     async def watching(self, hung_up: asyncio.Event, tell: Tell) -> AsyncIterator[None]:
@@ -101,10 +104,18 @@ class Reload:
         if "preload" in changed:
             await self._preload()
         for name, text in changed.items():
-            when = "changes after a restart" if name in later else "has changed"
+            when = self._when(name)
             log.info("SIGHUP: a setting %s", when, extra={"setting": name, "value": text})
         if not changed:
             log.info("SIGHUP: no setting has changed")
+
+    def _when(self, name: str) -> str:
+        """What becomes of a setting that is another now."""
+        if name in self._passed:
+            return (
+                "is not used: the service manager passed that socket, whose unit says where it is"
+            )
+        return "has changed" if name in CHANGEABLE else "changes after a restart"
 
     async def _resize(self, budget: Budget) -> None:
         """Bytes also change when the filesystem of which they are a share was resized."""

@@ -30,7 +30,7 @@ from weightd.daemon.limits import connections_limit, raise_open_files
 from weightd.daemon.listeners import TcpDoor, UnixDoor
 from weightd.daemon.logs import Level, set_up_logging
 from weightd.daemon.notify import extended
-from weightd.daemon.places import Places, passed_otherwise, take_doors
+from weightd.daemon.places import Places, passed_otherwise, passed_settings, take_doors
 from weightd.daemon.refusal import StartRefused
 from weightd.daemon.reload import Read, Reload
 from weightd.daemon.repeats import Repeats
@@ -90,7 +90,7 @@ async def _live(
         cache = await _cache_of(store, settings, budget, reach)
         token = Token(_token(settings))
         heart = Heart(cache, watchdog_here())
-        reload = Reload(settings, budget, read, cache, token, level)
+        reload = Reload(settings, budget, read, cache, token, level, passed_settings(places))
         doors = _doors(settings, cache, places, token)
         async with AsyncExitStack() as life:
             await life.enter_async_context(repeats.telling())

@@ -14,7 +14,13 @@ from typing import Final, TypeAlias
 
 from weightd.settings.options import Settings
 from weightd.settings.places import nearest_existing
-from weightd.settings.values import DIRECTORIES_FORM, FILE_FORM, SOCKET_PATH_MOST, Listen
+from weightd.settings.values import (
+    DIRECTORIES_FORM,
+    FILE_FORM,
+    SOCKET_PATH_MOST,
+    Listen,
+    out_of_sight,
+)
 
 Look: TypeAlias = Callable[[Settings], Iterable[str]]
 
@@ -105,7 +111,7 @@ def _clash(one: Listen, other: Listen) -> bool:
 
 
 def _ca_file(settings: Settings) -> Iterable[str]:
-    if settings.ca_file is None:
+    if settings.ca_file is None or out_of_sight(settings.ca_file):
         return
     # It takes a while to import, and most settings name none.
     import ssl
@@ -119,6 +125,8 @@ def _ca_file(settings: Settings) -> Iterable[str]:
 def _credentials(settings: Settings) -> Iterable[str]:
     for one in settings.credentials:
         path = Path(one.path)
+        if out_of_sight(path):
+            continue
         if not _is(path.is_file):
             yield f"{one.name}: there is no file {path}; write it, or leave {one.name} out"
         elif not _may(path, os.R_OK):

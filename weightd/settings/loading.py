@@ -41,10 +41,11 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings in force, and for each option where it was written."""
+    """Settings in force, for each option where it was written, and the file, if one was read."""
 
     settings: Settings
     places: Mapping[str, str]
+    file: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def load(flags: Mapping[str, str], default_config: Path = CONFIG) -> Loaded:
     draft = _draft(flags, default_config)
     if draft.problems:
         raise SettingsError(draft.problems)
-    return Loaded(draft.settings, draft.places)
+    return Loaded(draft.settings, draft.places, draft.file)
 
 
 def load_fit(
@@ -86,7 +87,7 @@ def load_fit(
             problems.extend(error.problems)
     if problems or budget is None:
         raise SettingsError(tuple(problems))
-    return Loaded(draft.settings, draft.places), budget
+    return Loaded(draft.settings, draft.places, draft.file), budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class _Draft:
 
     settings: Settings
     places: Mapping[str, str]
+    file: Path | None
     problems: tuple[str, ...]
     unsure: frozenset[str]
 
@@ -112,7 +114,7 @@ def _draft(flags: Mapping[str, str], default_config: Path) -> _Draft:
         assert settings is not None or not unsure.issuperset(more), f"left out, and wrong: {more}"
         unsure |= set(more)
     told = [_problem(detail, places) for detail in wrong.values()]
-    return _Draft(settings, places, (*file_problems, *_misspelt(), *told), unsure)
+    return _Draft(settings, places, file.read, (*file_problems, *_misspelt(), *told), unsure)
 
 
 def _validated(values: Mapping[str, Any]) -> tuple[Settings | None, dict[str, ErrorDetails]]:
@@ -171,17 +173,22 @@ def describe(loaded: Loaded, budget: Budget) -> str:
         value = getattr(loaded.settings, name)
         text = written(name, value)
         if name == "capacity":
-            text += _amount(budget.capacity)
+            text = _amount(text, budget.capacity)
         elif name == "min_free":
-            text = f"{budget.min_free_share}{_amount(budget.min_free)}"
+            text = _amount(str(budget.min_free_share), budget.min_free)
+        elif name == "config" and loaded.file is not None:
+            text = str(loaded.file)
         elif value is None and name not in WITH_NONE:
             text = "own" if name.endswith("group") else _UNSET.get(name, "(none)")
         lines.append(f"{name:<18}{text}  ({loaded.places.get(name, 'default')})")
     return "\n".join(lines)
 
 
-def _amount(count: int) -> str:
-    return f" = {format_bytes(count)} = {count} bytes"
+def _amount(text: str, count: int) -> str:
+    """An amount as it was written, in decimal units where that is something else, and in bytes."""
+    short = format_bytes(count)
+    same = text.replace(" ", "") == short.replace(" ", "")
+    return " = ".join([text, *([] if same else [short]), f"{count} bytes"])
 
 
 # -- The sources ------------------------------------------------------------------
@@ -189,8 +196,11 @@ def _amount(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """``read`` is None where there is none, or none that can be read."""
+
     path: Path
     values: dict[str, Any]
+    read: Path | None = None
 
 
 def _environment() -> dict[str, Any]:
@@ -228,7 +238,7 @@ def _file(
     except tomllib.TOMLDecodeError as error:
         return _File(path, {}), (f"config: {path} is not TOML: {error}",)
     problems = tuple(_unknown(key, path) for key in values if key not in _in_file())
-    return _File(path, {k: v for k, v in values.items() if k in _in_file()}), problems
+    return _File(path, {k: v for k, v in values.items() if k in _in_file()}, path), problems
 
 
 def _in_file() -> list[str]:

@@ -24,6 +24,9 @@ from weightd.units import (
     parse_share,
 )
 
+CREDENTIALS: Final = Path("/run/credentials")
+"""Where systemd has what LoadCredential= says, for each service a directory."""
+
 SECONDS_FORM: Final = DURATION_FORM
 LISTEN_FORM: Final = "ADDRESS:PORT such as 127.0.0.1:9777 or [::1]:9777, or none"
 SOCKET_MODE_FORM: Final = "an octal mode such as 0660"
@@ -239,15 +242,31 @@ def parse_rate(text: str) -> int | None:
 def parse_file(text: str, form: str = FILE_FORM) -> Path:
     """Read the path of a file, which must be there."""
     path = parse_path(text)
-    if not path.is_file() or not os.access(path, os.R_OK):
+    if not out_of_sight(path) and not (os.access(path, os.R_OK) and path.is_file()):
         raise ValueError(f"{str(path)!r} is not {form}")
     return path
+
+
+def out_of_sight(path: Path) -> bool:
+    """Whether it is a credential that systemd keeps for a service, and not for this process.
+
+    So it is to an ExecReload= of the service's own (systemd 252), and to other users: whether it
+    is in order only the service itself can tell, at its start.
+    """
+    if CREDENTIALS not in path.parents:
+        return False
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def parse_token_file(text: str) -> Path:
     """Read the path of a file with a token, which must be fit to be shown in a header."""
     path = parse_file(text, _TOKEN_PLACE_FORM)
-    read_token(path)
+    if not out_of_sight(path):
+        read_token(path)
     return path
 
 
