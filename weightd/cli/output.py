@@ -6,6 +6,8 @@ import io
 import os
 import sys
 
+_STDOUT, _STDERR = 1, 2
+
 
 class Unwritable(Exception):
     """The output cannot be written; the message says why."""
@@ -52,6 +54,24 @@ def nobody_reads() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def stand_in_for_closed() -> None:
+    """Open standard streams that are closed, on nothing.
+
+    What is opened next would have their numbers, and get what is meant for them.
+    """
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(nowhere, True)
+    os.close(nowhere)
+    if sys.stdout is None:
+        sys.stdout = _stream(_STDOUT)
+    if sys.stderr is None:
+        sys.stderr = _stream(_STDERR)
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", "replace")
 
 
 def printable() -> None:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TextIO, TypeAlias
 
 from weightd.daemon.repeats import Repeats
+from weightd.daemon.stderr import Lines
 from weightd.request_id import REQUEST_ID
 
 Style: TypeAlias = Literal["text", "json"]
@@ -47,7 +48,10 @@ def set_up_logging(style: Style, level: str) -> Repeats:
     if is_journal(os.environ, sys.stderr):
         formatter = JournalFormatter(formatter)
     repeats = Repeats()
-    handler = logging.StreamHandler(sys.stderr)
+    descriptor = _descriptor(sys.stderr)
+    handler: logging.Handler = (
+        logging.StreamHandler(sys.stderr) if descriptor is None else Lines(descriptor)
+    )
     handler.setFormatter(formatter)
     handler.addFilter(repeats)
     logging.basicConfig(handlers=[handler], force=True)
@@ -86,11 +90,21 @@ class Level:
 
 def is_journal(environ: Mapping[str, str], stream: TextIO) -> bool:
     """Whether a stream goes to systemd's journal, which says so in JOURNAL_STREAM."""
-    try:
-        found = os.fstat(stream.fileno())
-    except (OSError, ValueError):
+    descriptor = _descriptor(stream)
+    if descriptor is None:
         return False
+    found = os.fstat(descriptor)
     return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """That of a stream, if it has one that is open."""
+    try:
+        descriptor = stream.fileno()
+        os.fstat(descriptor)
+    except (OSError, ValueError):
+        return None
+    return descriptor
 
 
 class TextFormatter(logging.Formatter):
