@@ -18,7 +18,7 @@ from tests.cache.node import running as running_cache
 from tests.polling import until
 from tests.system.daemon import Daemon, running
 from weightd.daemon import residency
-from weightd.daemon.residency import LABEL_BYTES_MOST, node_labels, textfile
+from weightd.daemon.residency import LABEL_BYTES_MOST, Models, _File, node_labels, textfile
 from weightd.store import replace_file
 
 _HEAD = re.compile(r"# \+expiry-time=(\S+)\n")
@@ -138,6 +138,59 @@ def test_a_directory_that_cannot_be_written_harms_nothing_and_is_tried_again(
         # Once, however often it was tried.
         assert daemon.said().count("cannot be written") == 1
         assert f'setting=node_labels file={place} reason="No such file' in daemon.said()
+
+
+def test_what_is_no_file_is_not_replaced(root: Path, places: tuple[Path, Path]) -> None:
+    labels, series = places
+    os.mkfifo(labels)
+    series.mkdir()
+    options = ("--node-labels", str(labels), "--textfile", str(series))
+    with running(root, capacity=100_000, options=options) as daemon:
+        until(lambda: daemon.said().count("something is there that is not a file") == 2)
+        assert daemon.client.status()["state"] == "ready"
+    assert stat.S_ISFIFO(labels.lstat().st_mode)
+    assert os.listdir(labels.parent) == ["weightd"]
+    assert os.listdir(series.parent) == ["weightd.prom"]
+
+
+def test_a_link_at_the_name_is_replaced_and_not_followed(
+    root: Path, places: tuple[Path, Path]
+) -> None:
+    labels = places[0]
+    theirs = root.parent / "theirs"
+    theirs.write_text("theirs")
+    labels.symlink_to(theirs)
+    (labels.parent / ".weightd.new").symlink_to(theirs)
+    with running(root, capacity=100_000, options=("--node-labels", str(labels))):
+        until(lambda: not labels.is_symlink())
+    assert labelled(labels) == []
+    assert theirs.read_text() == "theirs"
+    assert os.listdir(labels.parent) == ["weightd"]
+
+
+async def test_who_was_cancelled_while_he_wrote_is_not_overtaken(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def content(models: Models) -> str:
+        told.extend(models)
+        begun.set()
+        assert go_on.wait(60)
+        return "".join(models)
+
+    file = _File("node_labels", tmp_path / "weightd", content)
+    first = asyncio.create_task(file.write({"first": 1}))
+    await asyncio.to_thread(begun.wait)
+    first.cancel()
+    await asyncio.wait([first])
+    second = asyncio.create_task(file.write({"second": 1}))
+    # The thread that is asked behind it stands for its own.
+    await asyncio.to_thread(bool)
+    assert told == ["first"]
+    go_on.set()
+    assert await second
+    assert file.path.read_text() == "second"
+    assert os.listdir(tmp_path) == ["weightd"]
 
 
 def test_what_a_killed_daemon_left_is_in_nobodys_way(root: Path, places: tuple[Path, Path]) -> None:
