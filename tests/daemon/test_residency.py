@@ -18,7 +18,7 @@ from tests.cache.node import running as running_cache
 from tests.polling import until
 from tests.system.daemon import Daemon, running
 from weightd.daemon import residency
-from weightd.daemon.residency import LABEL_BYTES_MOST, Models, _File, node_labels, textfile
+from weightd.daemon.residency import LABEL_BYTES_MOST, node_labels, textfile
 from weightd.store import replace_file
 
 _HEAD = re.compile(r"# \+expiry-time=(\S+)\n")
@@ -166,31 +166,6 @@ def test_a_link_at_the_name_is_replaced_and_not_followed(
     assert labelled(labels) == []
     assert theirs.read_text() == "theirs"
     assert os.listdir(labels.parent) == ["weightd"]
-
-
-async def test_who_was_cancelled_while_he_wrote_is_not_overtaken(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    told: list[str] = []
-
-    def content(models: Models) -> str:
-        told.extend(models)
-        begun.set()
-        assert go_on.wait(60)
-        return "".join(models)
-
-    file = _File("node_labels", tmp_path / "weightd", content)
-    first = asyncio.create_task(file.write({"first": 1}))
-    await asyncio.to_thread(begun.wait)
-    first.cancel()
-    await asyncio.wait([first])
-    second = asyncio.create_task(file.write({"second": 1}))
-    # The thread that is asked behind it stands for its own.
-    await asyncio.to_thread(bool)
-    assert told == ["first"]
-    go_on.set()
-    assert await second
-    assert file.path.read_text() == "second"
-    assert os.listdir(tmp_path) == ["weightd"]
 
 
 def test_what_a_killed_daemon_left_is_in_nobodys_way(root: Path, places: tuple[Path, Path]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -82,7 +81,6 @@ class _File:
     path: Path
     content: Callable[[Models], str]
     failure: str | None = field(default=None, init=False)
-    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     async def write(self, models: Models) -> bool:
         """Whether it was written; each new reason why not is logged once."""
@@ -109,9 +107,7 @@ class _File:
         return True
 
     def _replace(self, models: Models) -> None:
-        # Whoever was cancelled while he waited for this goes on in his thread, and is first.
-        with self._turn:
-            replace_file(self.path, self.content(models).encode())
+        replace_file(self.path, self.content(models).encode())
 
 
 class Residency:
