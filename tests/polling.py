@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -42,11 +42,13 @@ def until_nothing(
 
 async def eventually(
     probe: Callable[[], object] | Callable[[], Awaitable[object]], *, within: float = WITHIN
-) -> None:
-    """Ask until the answer is true, while the loop goes on; a probe may be awaited."""
+) -> Any:
+    """Ask until the answer is true, while the loop goes on, and give it; it may be awaited."""
     async with asyncio.timeout(within):
         while True:
             answer = probe()
-            if await answer if isinstance(answer, Awaitable) else answer:
-                return
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            if answer:
+                return answer
             await asyncio.sleep(PAUSE)

@@ -19,6 +19,8 @@ from weightd.cache import Options
 from weightd.errors import WeightdError
 from weightd.store import Store
 
+REFINED = (faults.InvalidRequests, faults.AskForPassword)
+
 
 def classes() -> list[type[WeightdError]]:
     return [
@@ -28,7 +30,7 @@ def classes() -> list[type[WeightdError]]:
         if isinstance(one, type)
         and issubclass(one, WeightdError)
         and one.__module__.startswith(module.__name__)
-        and one not in (WeightdError, faults.InvalidRequests)
+        and one not in (WeightdError, *REFINED)
     ]
 
 
@@ -46,7 +48,7 @@ def test_every_error_has_a_status_an_example_and_a_shape(error: type[WeightdErro
 
 
 def test_a_refinement_is_answered_as_what_it_refines() -> None:
-    assert kind_of(faults.InvalidRequests).status == 400
+    assert [kind_of(one).status for one in REFINED] == [400, 401]
 
     class Unlisted(WeightdError):
         code = "unlisted"

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from tests.api.serving import BUDGET, Served, answering, content, problem, serving
+from tests.polling import eventually
 from tests.system.nursery import HERE
 from weightd.api import Desk
 from weightd.api.page.sheet import read_document
 from weightd.cache import WeightCache
-from weightd.cache.evictions import RECENT
+from weightd.cache.journal import RECENT
 from weightd.cache.overview import KEEPERS_SHOWN, REFUSALS_SHOWN
 from weightd.cache.refusals import REFUSALS_KEPT
 from weightd.errors import StateUnwritable
@@ -41,10 +42,12 @@ async def seen(served: Served, **query: str | int) -> Any:
 
 async def until(served: Served, whether: Callable[[Any], bool]) -> Any:
     """Ask until it is told."""
-    async with asyncio.timeout(30):
-        while not whether(told := await seen(served)):
-            await asyncio.sleep(0.01)
-    return told
+
+    async def told() -> Any:
+        told = await seen(served)
+        return told if whether(told) else None
+
+    return await eventually(told)
 
 
 # -- The document --------------------------------------------------------------------

@@ -89,7 +89,9 @@ class Client:
         }
         for _ in range(STEPS):
             (act,) = self._random.choices(list(acts), weights=list(acts.values()))
-            key = self._random.choice(KEYS)
+            # Whoever pins lets go again, but for a slip now and then.
+            mine = act == self.unpin and self._pinned and self._random.random() < 0.7
+            key = self._random.choice(list(self._pinned) if mine else KEYS)
             try:
                 await act(key)
             except REFUSALS as refusal:

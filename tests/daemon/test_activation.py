@@ -215,10 +215,14 @@ def test_the_first_call_starts_it(root: Path, tmp_path: Path) -> None:
 # -- The handing over ---------------------------------------------------------------------
 
 
-def ask(peer: socket.socket, method: str, target: str, connection: str = "keep-alive") -> str:
-    """Ask on a connection, and read to its end."""
+def ask(peer: socket.socket, method: str, target: str, connection: str = "keep-alive") -> None:
+    """Ask on a connection."""
     fields = f"Host: w\r\nContent-Length: 0\r\nConnection: {connection}\r\n"
     peer.sendall(f"{method} {target} HTTP/1.1\r\n{fields}\r\n".encode())
+
+
+def answer(peer: socket.socket) -> str:
+    """Read a connection to its end."""
     said = b""
     while more := peer.recv(4096):
         said += more
@@ -257,8 +261,11 @@ def test_who_is_connected_already_is_answered_and_told_to_connect_anew(
         daemon.process.send_signal(signal.SIGTERM)
         watched.hears("READY=1")
         assert int(watched.hears("STOPPING=1")["EXTEND_TIMEOUT_USEC"]) > 25_000_000
-        for peer, ((method, target), status) in zip(peers, early.items(), strict=True):
-            said = ask(peer, method, target).lower()
+        # All at once: each has a moment, however long the others take.
+        for peer, asked in zip(peers, early, strict=True):
+            ask(peer, *asked)
+        for peer, status in zip(peers, early.values(), strict=True):
+            said = answer(peer).lower()
             assert said.startswith(f"http/1.1 {status} "), said
             assert "\r\nconnection: close\r\n" in said
         # Told so, they know that nobody else is taken here any more.
@@ -267,7 +274,8 @@ def test_who_is_connected_already_is_answered_and_told_to_connect_anew(
         assert silent.recv(1) == b""
         assert daemon.ended() == 0
         with activated(root, {"admin": door}, capacity=CAPACITY) as following:
-            assert ask(later, "GET", "/v1/models/m", "close").startswith("HTTP/1.1 200 ")
+            ask(later, "GET", "/v1/models/m", "close")
+            assert answer(later).startswith("HTTP/1.1 200 ")
             assert [one["holder"] for one in following.client.get("/v1/pins")["pins"]] == ["late"]
 
 

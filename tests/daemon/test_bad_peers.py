@@ -16,7 +16,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import pytest
 
 from tests.daemon.test_replica_socket import memory
@@ -101,7 +100,7 @@ def test_heads_beyond_bounds(daemon: Daemon) -> None:
 
 
 def test_writes_at_the_read_only_door(daemon: Daemon) -> None:
-    port = listening_port(daemon)
+    port = daemon.port()
     calls = (
         *(("PUT", "/v1/models/n"), ("DELETE", "/v1/models/m"), ("PUT", "/v1/pins/h/m")),
         *(("DELETE", "/v1/pins/h/m"), ("POST", "/v1/pins/accept-loss"), ("POST", "/v1/admission")),
@@ -157,15 +156,6 @@ def answer_of(peer: socket.socket) -> tuple[int, str]:
         answer.begin()
         document: Any = json.loads(answer.read())
         return answer.status, document["code"]
-
-
-def listening_port(daemon: Daemon) -> int:
-    (port,) = {
-        one.laddr.port
-        for one in psutil.Process(daemon.process.pid).net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN
-    }
-    return int(port)
 
 
 def _busy(status: Any) -> dict[str, int]:

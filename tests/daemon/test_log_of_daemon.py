@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.origin import http_origin
-from tests.daemon.test_network import ask, ports
+from tests.daemon.test_network import ask
 from tests.polling import until
 from tests.system.daemon import Client, Daemon, running
 from weightd.daemon.repeats import LINES_MAX
@@ -57,7 +57,7 @@ def test_no_secret_is_ever_logged(root: Path, tmp_path: Path) -> None:
             for number, source in enumerate((signed, user, absent, [absent, signed])):
                 asked = {"key": f"m{number}", "source": source, "credential": "weights"}
                 daemon.client.call("POST", "/v1/fetch?wait=30", json.dumps(asked).encode())
-            (port,) = ports(daemon)
+            port = daemon.port()
             assert ask(port, TOKEN, "GET", "/v1/models") == (200, "")
             assert ask(port, SIGNATURE, "GET", "/v1/models") == (401, "unauthorized")
             daemon.client.call("GET", f"/v1/models/m?token={TOKEN}")

@@ -20,6 +20,7 @@ from weightd.daemon.logs import (
     JsonFormatter,
     Level,
     TextFormatter,
+    set_level,
 )
 from weightd.daemon.repeats import KINDS_MAX, LINES_MAX, SECONDS, Repeats
 from weightd.journal import is_journal
@@ -155,6 +156,17 @@ def test_the_level_goes_to_debug_and_back(settled: str, usual: str) -> None:
     assert logging.getLogger().level == logging.getLevelNamesMapping()[seen[-1].upper()]
     level.settle("warning")
     assert [level.toggle(), level.toggle()] == ["debug", "warning"]
+
+
+@pytest.mark.parametrize(
+    ("level", "quiet"),
+    [("debug", "debug"), ("info", "warning"), ("warning", "warning"), ("error", "error")],
+)
+@pytest.mark.usefixtures("levels")
+def test_what_the_server_says_is_never_below_the_level(level: str, quiet: str) -> None:
+    set_level(level)
+    least = logging.getLevelNamesMapping()[quiet.upper()]
+    assert [logging.getLogger(name).level for name in ("uvicorn", "asyncio")] == [least, least]
 
 
 # -- Storms ------------------------------------------------------------------------------

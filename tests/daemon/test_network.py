@@ -9,7 +9,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.daemon.test_start import refused
@@ -29,14 +28,6 @@ def ask(port: int, token: str | None, method: str, path: str, body: bytes = b"")
         return answer.status, json.loads(read)["code"] if answer.status >= 400 else ""
 
 
-def ports(daemon: Daemon) -> list[int]:
-    return [
-        one.laddr.port
-        for one in psutil.Process(daemon.process.pid).net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN
-    ]
-
-
 def said_so(daemon: Daemon, times: int) -> bool:
     return daemon.said().count("holds no token") >= times
 
@@ -47,7 +38,7 @@ def test_the_token_opens_the_api_and_a_hangup_replaces_it(root: Path, tmp_path: 
     file.chmod(0o600)
     options = ["--listen", "none", "--api-listen", "127.0.0.1:0", "--token-file", str(file)]
     with running(root, capacity=10_000_000, options=options) as daemon:
-        (port,) = ports(daemon)
+        port = daemon.port()
         assert ask(port, None, "GET", "/healthz") == (200, "")
         assert ask(port, None, "PUT", "/v1/models/m", bytes(100_000)) == (401, "unauthorized")
         assert ask(port, SECOND, "PUT", "/v1/models/m", bytes(100_000)) == (401, "unauthorized")

@@ -72,9 +72,9 @@ def test_whose_a_pin_is_outlives_the_daemon(root: Path, place: Path) -> None:
 
 def test_it_has_a_path_of_its_own(root: Path, place: Path) -> None:
     code, (line,) = refused(root, "--socket", str(place), "--replica-socket", str(place))
-    assert code == 1
-    assert line.startswith("weightd: replica_socket: ")
-    assert line.endswith("set another with --replica-socket")
+    assert code == 2
+    assert line.startswith("weightd: replica_socket (--replica-socket): ")
+    assert line.endswith(f"{place} is the path of socket as well; give each its own")
     assert not place.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import stat
@@ -13,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache.node import running as running_cache
 from tests.polling import until
 from tests.system.daemon import Daemon, running
+from weightd.daemon import residency
 from weightd.daemon.residency import LABEL_BYTES_MOST, node_labels, textfile
+from weightd.store import replace_file
 
 _HEAD = re.compile(r"# \+expiry-time=(\S+)\n")
 
@@ -143,6 +147,32 @@ def test_what_a_killed_daemon_left_is_in_nobodys_way(root: Path, places: tuple[P
     with running(root, capacity=100_000, options=("--node-labels", str(labels))):
         until(lambda: "gone" not in labels.read_text())
         assert os.listdir(labels.parent) == ["weightd"]
+
+
+async def test_what_is_being_written_at_the_end_is_finished_before_the_last(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers at once would take the unfinished file from each other."""
+    place, begun, goes_on = tmp_path / "weightd", threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def slow(path: Path, data: bytes) -> None:
+        told.append("begun")
+        begun.set()
+        assert goes_on.wait(60)
+        replace_file(path, data)
+        told.append("ended")
+
+    monkeypatch.setattr(residency, "replace_file", slow)
+    async with (
+        running_cache(root, 10**6) as node,
+        residency.Residency(node.cache, place, None).told(),
+    ):
+        assert await asyncio.to_thread(begun.wait, 60)
+        # By then the end has begun, and a second writer would have.
+        asyncio.get_running_loop().call_later(0.1, goes_on.set)
+    assert told == ["begun", "ended"] * 2
+    assert labelled(place) == []
 
 
 def test_labels_of_the_last_used_models_where_not_all_have_room() -> None:

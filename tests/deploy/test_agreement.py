@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 import weightd
-from tests.deploy.built import NAMES, Object, built, container, containers, only, pod_of, variables
+from tests.deploy.built import (
+    DEPLOY,
+    NAMES,
+    Object,
+    built,
+    container,
+    containers,
+    only,
+    pod_of,
+    variables,
+)
 from tests.deploy.built import with_pods as _with_pods
 from weightd.api import Limits
+from weightd.cache.pulse import PATIENCE
 from weightd.daemon.service import _LAST_ANSWERS
 from weightd.labels import label_of
 from weightd.origins.allowing import check_allowed
@@ -24,7 +36,7 @@ DAEMONS: Final = ("base", "prepared-nodes", "residency")
 REPLICAS: Final = ("examples/vllm", "examples/llama-cpp")
 WITH_PODS: Final = tuple(_with_pods())
 
-pytestmark = pytest.mark.needs("kubectl")
+pytestmark = pytest.mark.needs("kustomize")
 
 
 @pytest.fixture
@@ -153,6 +165,16 @@ def test_the_listener_is_where_the_probes_ask(name: str, settings: Settings) -> 
 def test_the_kubelet_waits_longer_than_the_drain(name: str, settings: Settings) -> None:
     grace = pod_of(name)["spec"]["terminationGracePeriodSeconds"]
     assert grace >= settings.drain_timeout + _LAST_ANSWERS + 10
+
+
+@pytest.mark.parametrize("name", [*DAEMONS, "sidecar"])
+def test_the_kubelet_is_as_patient_as_systemds_watchdog(name: str) -> None:
+    """A disk that is merely slow is no reason to end the daemon, whoever watches it."""
+    unit = (DEPLOY.parent / "systemd" / "weightd.service").read_text()
+    [minutes] = re.findall(r"^WatchdogSec=(\d+)min$", unit, re.MULTILINE)
+    probe = container(pod_of(name)["spec"], "weightd")["livenessProbe"]
+    seconds = PATIENCE + probe.get("periodSeconds", 10) * probe["failureThreshold"]
+    assert seconds >= 60 * int(minutes)
 
 
 def test_every_name_of_ours_below_kubernetes_is_the_same() -> None:

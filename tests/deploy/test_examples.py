@@ -18,7 +18,7 @@ from tests.deploy.built import DEPLOY, Object, container, pod_of, variables
 from tests.system.daemon import Daemon, running
 from tests.system.nursery import bare_environment
 
-pytestmark = pytest.mark.needs("kubectl")
+pytestmark = pytest.mark.needs("kustomize")
 
 ENGINES: Final = {"examples/vllm": "vllm", "examples/llama-cpp": "llama-server", "sidecar": "vllm"}
 """The container that serves, which is also the program that it becomes."""

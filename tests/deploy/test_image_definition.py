@@ -69,7 +69,7 @@ def test_the_version_is_this_one() -> None:
     assert f"registry.example/weightd:{weightd.__version__} ." in DEFINITION
 
 
-@pytest.mark.needs("kubectl")
+@pytest.mark.needs("kustomize")
 def test_it_is_the_image_that_the_manifests_are_for() -> None:
     spec = pod_of("base")["spec"]
     user = spec["securityContext"]["runAsUser"]

@@ -19,7 +19,7 @@ NEWEST: Final = "1.37"
 OPERATORS: Final = ("monitoring.coreos.com/v1",)
 """Their schemas are no part of Kubernetes; what is of them is looked at below."""
 
-pytestmark = pytest.mark.needs("kubectl")
+pytestmark = pytest.mark.needs("kustomize")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,7 +40,7 @@ REFUSED: Final[dict[str, set[Finding]]] = {
     "examples/llama-cpp": REPLICA,
 }
 
-pytestmark = pytest.mark.needs("kubectl")
+pytestmark = pytest.mark.needs("kustomize")
 
 
 def test_every_workload_is_judged() -> None:

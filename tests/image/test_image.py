@@ -34,7 +34,7 @@ RESTRICTED: Final = (
 )
 
 pytestmark = [
-    pytest.mark.needs("root", "debootstrap", "buildah", "podman", "runc", "kubectl"),
+    pytest.mark.needs("root", "debootstrap", "buildah", "podman", "runc", "kustomize"),
     pytest.mark.timeout(3600),
 ]
 

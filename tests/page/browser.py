@@ -13,10 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import psutil
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, expect
 
-from tests.polling import WITHIN, until
+from tests.polling import WITHIN
 from tests.system.daemon import Daemon
 
 QUIET: Final = (
@@ -103,7 +102,7 @@ async def looking(browser: Browser, daemon: Daemon, **more: Any) -> AsyncIterato
     """The page of a daemon, shown, until the context is left: without complaint by then."""
     context: BrowserContext = await browser.new_context(**VIEWS["light"], **more)
     try:
-        url = f"http://127.0.0.1:{port_of(daemon)}/"
+        url = f"http://127.0.0.1:{daemon.port()}/"
         look = Look(await context.new_page(), url)
         look.watch()
         await look.page.goto(url)
@@ -114,13 +113,3 @@ async def looking(browser: Browser, daemon: Daemon, **more: Any) -> AsyncIterato
         await look.turn("phone")
     finally:
         await context.close()
-
-
-def port_of(daemon: Daemon) -> int:
-    """Where its listener is."""
-
-    def listening() -> list[int]:
-        connections = psutil.Process(daemon.process.pid).net_connections("tcp")
-        return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
-
-    return until(listening)[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from tests.page.browser import looking, port_of
+from tests.page.browser import looking
 from tests.page.conftest import CAPACITY
 from tests.system.daemon import Daemon, running
 
@@ -63,7 +63,7 @@ async def test_a_daemon_that_dies_is_said_at_once_and_its_next_run_is_found(
 ) -> None:
     options = ["--listen", "127.0.0.1:0"]
     with running(root, capacity=CAPACITY, options=options) as daemon:
-        port = port_of(daemon)
+        port = daemon.port()
         assert daemon.client.call("PUT", "/v1/models/org/m", b"weights").status == 201
         async with looking(browser, daemon) as look:
             page = look.page

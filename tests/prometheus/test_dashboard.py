@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.origins.servers.ports import free_ports
 from tests.polling import until, until_nothing
 from tests.prometheus.life import CAPACITY, go_on, live
 from tests.prometheus.rules import HERE, RECORDINGS, alerts, rules
@@ -67,13 +66,11 @@ def test_every_panel_says_what_it_shows_in_which_unit() -> None:
 
 @pytest.mark.needs("prometheus")
 def test_every_query_and_every_recording_gives_figures(root: Path, tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    options = ("--listen", f"127.0.0.1:{port}")
     with (
-        running(root, capacity=CAPACITY, options=options) as daemon,
+        running(root, capacity=CAPACITY, options=("--listen", "127.0.0.1:0")) as daemon,
         running_prometheus(tmp_path / "prometheus") as prometheus,
     ):
-        prometheus.scrape({"n1": port})
+        prometheus.scrape({"n1": daemon.port()})
         until(lambda: prometheus.query("weightd_ready == 1"))
         live(daemon.client)
         asked = [*queries(), *(rule["record"] for rule in rules(RECORDINGS))]

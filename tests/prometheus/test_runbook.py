@@ -12,7 +12,6 @@ from typing import Final
 
 import pytest
 
-from tests.origins.servers.ports import free_ports
 from tests.prometheus.rules import HERE, alerts
 from tests.system.daemon import running
 
@@ -48,8 +47,7 @@ def test_its_commands_work(root: Path, tmp_path: Path) -> None:
     assert len(blocks) > 15
     # Some are said at several alerts; once is enough here.
     commands = dict.fromkeys("".join(blocks).splitlines())
-    (port,) = free_ports(1)
-    with running(root, capacity=10**6, options=("--listen", f"127.0.0.1:{port}")) as daemon:
+    with running(root, capacity=10**6, options=("--listen", "127.0.0.1:0")) as daemon:
         assert daemon.client.call("PUT", "/v1/models/org/m", b"weights").status == 201
         assert daemon.client.call("PUT", "/v1/pins/pod/org/m").status == 201
         ran = subprocess.run(
@@ -61,7 +59,7 @@ def test_its_commands_work(root: Path, tmp_path: Path) -> None:
                 "SOCKET": str(daemon.socket),
                 "WEIGHTD_ROOT": str(root),
                 "ROOT": str(root),
-                "LISTEN": f"127.0.0.1:{port}",
+                "LISTEN": f"127.0.0.1:{daemon.port()}",
                 "KEY": "org/m",
                 "HOLDER": "pod",
             },

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import psutil
+
 from tests.frozen import frozen
 from tests.system.nursery import HERE, WEIGHTD, Child, bare_environment, nursery
 from weightd.failpoints import VARIABLE
@@ -158,6 +160,12 @@ class Daemon:
         """Stop every thread of it for a look at the disk at one instant."""
         with frozen(self.process):
             yield
+
+    def port(self) -> int:
+        """That of its one TCP listener; by itself it has none."""
+        connections = psutil.Process(self.process.pid).net_connections("tcp")
+        (port,) = {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+        return int(port)
 
     def said(self) -> str:
         """The end of its log."""

@@ -25,7 +25,7 @@ def tell(number, frame):
         file.write("\\n".join(names))
     os.rename({told!r} + ".part", {told!r})
 
-signal.signal(signal.SIGUSR1, tell)
+signal.signal(signal.SIGUSR2, tell)
 """
 
 
@@ -47,7 +47,7 @@ class Inside:
 
 
 def telling(place: Path) -> tuple[str, ...]:
-    """A prefix for a daemon that tells its tasks when it gets SIGUSR1."""
+    """A prefix for a daemon that tells its tasks when it gets SIGUSR2."""
     place.mkdir()
     code = _TELLS_TASKS.format(told=os.fspath(place / "tasks"))
     (place / "sitecustomize.py").write_text(code)
@@ -71,7 +71,7 @@ def _left(daemon: Daemon, place: Path, before: Inside) -> object:
 
 def _tasks(daemon: Daemon, told: Path) -> Counter[str]:
     told.unlink(missing_ok=True)
-    daemon.process.send_signal(signal.SIGUSR1)
+    daemon.process.send_signal(signal.SIGUSR2)
     until(told.exists, lambda: f"it does not tell its tasks:\n{daemon.said()}")
     return Counter(f"task {name}" for name in told.read_text().splitlines())
 

@@ -21,10 +21,11 @@ from weightd.cache.checks import Checks
 from weightd.cache.clock import Clock, SteadyClock
 from weightd.cache.context import Context, Options
 from weightd.cache.events import EventLog
-from weightd.cache.evictions import RECENT, Evictions
+from weightd.cache.evictions import Evictions
 from weightd.cache.fetching.front import Fetching
 from weightd.cache.fetching.partials import Partials
 from weightd.cache.fetching.terms import FetchOutcome, FetchTerms
+from weightd.cache.journal import RECENT
 from weightd.cache.lookups import Lookups
 from weightd.cache.lost_pins import LostPins
 from weightd.cache.overview import ARRIVALS_SHOWN, FAILURES_SHOWN, Overview, Wanted, overview
@@ -161,9 +162,8 @@ class WeightCache:
         superseded = start.enter(context, report, recency)
         self._foreign = tuple(report.foreign)
         last = await context.workers.housekeep(history.last_eviction_sequence)
-        self._evictions.last_sequence = last
-        journal = await context.workers.housekeep(history.evictions, RECENT, max(0, last - RECENT))
-        self._evictions.recent.extend(journal)
+        recent = await context.workers.housekeep(history.evictions, RECENT, max(0, last - RECENT))
+        self._evictions.journal.begin(last, recent)
         self._publications.last_sequence = max(
             (found.manifest.sequence for found in report.models), default=0
         )
@@ -458,7 +458,7 @@ class WeightCache:
         """
         if self._memory is None:
             raise Starting
-        last = self._evictions.last_sequence
+        last = self._evictions.journal.last_sequence
         since = max(0, last - limit) if after is None else after
         page = await self._memory.journal(limit, since)
         more = bool(page) and page[-1].sequence < last
@@ -473,7 +473,7 @@ class WeightCache:
             uploads=self.uploads.views(),
             fetches=self._fetching.under_way(ARRIVALS_SHOWN) if started else ((), 0),
             failures=self._fetching.last_failures(FAILURES_SHOWN) if started else (),
-            evictions=list(reversed(self._evictions.recent)),
+            evictions=self._evictions.journal.newest_first(),
         )
 
     def events(self, after: int | None = None) -> AsyncIterator[Event | None]:

@@ -9,38 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from weightd.cache.context import Context, Sighting
+from weightd.cache.journal import Journal
 from weightd.cache.retirements import Retirements, refused_by_disk
 from weightd.cache.tasks import Signal, completed
 from weightd.errors import InUse, IoError
 from weightd.ledger import Doomed, Dropped, Remains, Reservation, Standing
-from weightd.model import Eviction, EvictionReason, GenerationId, Key
+from weightd.model import EvictionReason, GenerationId, Key
 from weightd.store import Doomed as DoomedDirectory
 from weightd.store import Ingest, NoSpace, Parked, SeizeRefused, Stranded, Use
 
 log = logging.getLogger(__name__)
 
-JOURNAL_PENDING_MAX: Final = 10_000
 GONE_PENDING_MAX: Final = 100_000
-RECENT: Final = 20
 
 
 class Evictions:
-    """Carries out what the ledger decided, and keeps the journal of it."""
+    """Carries out what the ledger decided; ``journal`` has what went."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._doomed: asyncio.Queue[tuple[Remains, DoomedDirectory]] = asyncio.Queue()
-        self.pending: list[Eviction] = []
+        self.journal = Journal(context)
         self.gone: dict[GenerationId, None] = {}
         """What was evicted since recency was written down, in order."""
-        self.last_sequence = 0
-        self.recent: deque[Eviction] = deque(maxlen=RECENT)
-        """The end of the journal, what earlier runs wrote included."""
         self.retirements = Retirements(context)
         self.kept: set[GenerationId] = set()
         """Damaged directories that somebody pinned; of their digests only the start is known."""
@@ -216,7 +211,7 @@ class Evictions:
             self.add_debris(moved)
             return
         remains = self._damaged.pop(known)
-        self._journal(known, remains.bytes, "damage", 0.0, None)
+        self.journal.add(known, remains.bytes, "damage")
         for directory in moved:
             self._doomed.put_nowait((remains, directory))
 
@@ -347,41 +342,7 @@ class Evictions:
                 log.info("a retired copy went", extra={**figures, "bytes": victim.bytes})
             return
         idle = max(0.0, self._context.clock.now() - victim.generation.last_used)
-        self._journal(victim.id, victim.bytes, reason, idle, beneficiary)
-
-    def _journal(
-        self,
-        id: GenerationId,
-        size: int,
-        reason: EvictionReason,
-        idle: float,
-        beneficiary: Key | None,
-    ) -> None:
-        now = self._context.clock.now()
-        self.last_sequence += 1
-        entry = Eviction(
-            sequence=self.last_sequence,
-            key=id.key,
-            digest=id.digest,
-            bytes=size,
-            reason=reason,
-            at=now,
-            idle=idle,
-            beneficiary=beneficiary,
-        )
-        self._context.counters.evicted(id, size, reason, now)
-        self.pending.append(entry)
-        self.recent.append(entry)
-        del self.pending[:-JOURNAL_PENDING_MAX]
-        self._context.events.tell(
-            "evicted",
-            key=str(entry.key),
-            generation=entry.digest,
-            bytes=entry.bytes,
-            reason=reason,
-            beneficiary=None if beneficiary is None else str(beneficiary),
-            idle_seconds=round(idle, 3),
-        )
+        self.journal.add(victim.id, victim.bytes, reason, idle=idle, beneficiary=beneficiary)
 
     def _forget(self, id: GenerationId) -> None:
         """Have its recency forgotten; beyond the bound the next start does it."""

@@ -71,8 +71,7 @@ class Memory:
                 call="read of history.db", error=f"no answer within {seconds:g} s"
             ) from None
         last = stored[-1].sequence if stored else after
-        pending = [entry for entry in self._evictions.pending if entry.sequence > last]
-        return [*stored, *pending][:limit]
+        return [*stored, *self._evictions.journal.pending(last)][:limit]
 
     async def _flush(self) -> None:
         used = {}
@@ -81,7 +80,7 @@ class Memory:
             if self._written.get(generation.id) != use:
                 self._sequence += 1
                 used[generation.id] = Recency(self._sequence, *use)
-        journal, gone = list(self._evictions.pending), list(self._evictions.gone)
+        journal, gone = self._evictions.journal.pending(), list(self._evictions.gone)
         forgotten = [id for id in gone if self._context.ledger.generation(id) is None]
         if used or journal or forgotten:
             await self._context.workers.housekeep(self._database.flush, used, forgotten, journal)
@@ -89,10 +88,8 @@ class Memory:
             self._written.pop(id, None)
         self._written.update((id, (entry.last_used, entry.hits)) for id, entry in used.items())
         # What came in during the flush stands behind what was written.
-        written = journal[-1].sequence if journal else 0
-        self._evictions.pending[:] = [
-            entry for entry in self._evictions.pending if entry.sequence > written
-        ]
+        if journal:
+            self._evictions.journal.written(journal[-1].sequence)
         for id in gone:
             self._evictions.gone.pop(id, None)
 

@@ -128,7 +128,7 @@ def _daemon(root: Path, door: Path) -> Iterator[subprocess.Popen[str]]:
     flags = [
         *("--root", str(root), "--socket", str(door)),
         *("--capacity", CAPACITY, "--min-free", "0"),
-        *("--listen", "127.0.0.1:0", "--log-level", "warning"),
+        *("--listen", "127.0.0.1:0", "--log-level", "error"),
     ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHTD_")}
     say(f"$ weightd serve {' '.join(flags)}")

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from weightd.cache import WeightCache
+from weightd.daemon.beside import beside
 from weightd.daemon.notify import extended, notify
 from weightd.units import format_bytes
 
@@ -75,12 +76,8 @@ class Heart:
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
         """Beat until the context is left."""
-        task = asyncio.create_task(self._forever(), name="heart")
-        try:
+        async with beside(self._forever(), "heart"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
     async def _forever(self) -> None:
         while True:
@@ -104,12 +101,8 @@ class Heart:
 @asynccontextmanager
 async def starting(what: str) -> AsyncIterator[None]:
     """Ask for more time while the context is entered, for a bounded time."""
-    task = asyncio.create_task(_ask_for_time(what), name="starting")
-    try:
+    async with beside(_ask_for_time(what), "starting"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def _ask_for_time(what: str) -> None:

@@ -57,9 +57,10 @@ def set_up_logging(style: Style, level: str) -> Repeats:
 
 def set_level(level: str) -> None:
     """Log no less than ``level`` from now on."""
-    logging.getLogger().setLevel(level.upper())
+    least = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger().setLevel(least)
     # The servers' own account of starting and stopping is what the daemon says itself.
-    quiet = logging.DEBUG if level == "debug" else logging.WARNING
+    quiet = least if level == "debug" else max(least, logging.WARNING)
     logging.getLogger("uvicorn").setLevel(quiet)
     logging.getLogger("asyncio").setLevel(quiet)
 

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from weightd.api import Token
 from weightd.cache import WeightCache
+from weightd.daemon.beside import beside
 from weightd.daemon.logs import Level
 from weightd.daemon.notify import reloading
 from weightd.daemon.terms import cache_options, token_of, wishes
@@ -71,12 +72,8 @@ class Reload:
     @asynccontextmanager
     async def watching(self, hung_up: asyncio.Event, tell: Tell) -> AsyncIterator[None]:
         """Read again each time ``hung_up`` is set, and ``tell`` the service manager so."""
-        task = asyncio.create_task(self._forever(hung_up, tell), name="reload")
-        try:
+        async with beside(self._forever(hung_up, tell), "reload"):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
     async def _forever(self, hung_up: asyncio.Event, tell: Tell) -> None:
         while True:

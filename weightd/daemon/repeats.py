@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from weightd.daemon.beside import beside
+
 log = logging.getLogger(__name__)
 
 LINES_MAX: Final = 200
@@ -80,12 +82,10 @@ class Repeats(logging.Filter):
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
         """Tell in time, for the block, and at its end."""
-        task = asyncio.create_task(self._tell_forever(), name="repeats")
         try:
-            yield
+            async with beside(self._tell_forever(), "repeats"):
+                yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
             self.tell(over=True)
 
     async def _tell_forever(self) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from weightd.cache import WeightCache
+from weightd.cache.tasks import completed
+from weightd.daemon.beside import beside
 from weightd.labels import label_of
 from weightd.store import replace_file
 
@@ -83,7 +85,9 @@ class _File:
     async def write(self, models: Models) -> bool:
         """Whether it was written; each new reason why not is logged once."""
         try:
-            await asyncio.to_thread(self._replace, models)
+            # To its end, also when it is the last time but one: two at once would be in each
+            # other's way.
+            await completed(asyncio.to_thread(self._replace, models))
         except OSError as error:
             reason = error.strerror or str(error)
             if reason != self.failure:
@@ -126,19 +130,12 @@ class Residency:
         if not self._files:
             yield
             return
-        tasks = [
-            asyncio.create_task(self._listen(), name="residency events"),
-            asyncio.create_task(self._keep(), name="residency"),
-        ]
+        listening = beside(self._listen(), "residency events")
+        keeping = beside(self._keep(), "residency")
         try:
-            yield
+            async with listening, keeping:
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            for failure in ended:
-                if isinstance(failure, Exception):
-                    log.error("the files of node_labels and textfile were left", exc_info=failure)
             await self._write()
 
     async def _listen(self) -> None:

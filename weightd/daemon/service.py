@@ -87,16 +87,7 @@ async def _live(
     with ExitStack() as held:
         store, places = _take_places(settings, reach, held)
         log.info("starting", extra={"root": settings.root, "version": __version__})
-        async with aiofiles.open(_BOOT_ID) as file:
-            boot_id = (await file.read()).strip()
-        cache = WeightCache(
-            store,
-            capacity=budget.capacity,
-            min_free=budget.min_free,
-            boot_id=boot_id,
-            options=cache_options(settings),
-            reach=reach,
-        )
+        cache = await _cache_of(store, settings, budget, reach)
         token = Token(_token(settings))
         heart = Heart(cache, watchdog_here())
         reload = Reload(settings, budget, read, cache, token, level, passed_settings(places))
@@ -123,11 +114,21 @@ async def _live(
             async with heart.beating():
                 async with reload.watching(signals.hung_up, heart.say):
                     await signals.stop.wait()
-                within = reload.settings.drain_timeout
-                cache.part()
-                heart.say("STOPPING=1", extended(within + _ENDING_SECONDS))
-                await _drain(cache, doors, within)
+                await _part(cache, doors, heart, reload.settings.drain_timeout)
     log.info("stopped")
+
+
+async def _cache_of(store: Store, settings: Settings, budget: Budget, reach: Reach) -> WeightCache:
+    async with aiofiles.open(_BOOT_ID) as file:
+        boot_id = (await file.read()).strip()
+    return WeightCache(
+        store,
+        capacity=budget.capacity,
+        min_free=budget.min_free,
+        boot_id=boot_id,
+        options=cache_options(settings),
+        reach=reach,
+    )
 
 
 @contextmanager
@@ -291,6 +292,13 @@ def _announce(at: Whereabouts, settings: Settings, announce: Announce, seconds: 
             log.warning("%s", note)
 
 
+async def _part(cache: WeightCache, doors: list[Door], heart: Heart, seconds: float) -> None:
+    """Tell everybody that it stops, and drain for at most ``seconds``."""
+    cache.part()
+    heart.say("STOPPING=1", extended(seconds + _ENDING_SECONDS))
+    await _drain(cache, doors, seconds)
+
+
 async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
     """Readiness goes, nothing new arrives, and what is under way may finish for a while.
 
@@ -301,7 +309,6 @@ async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
     end = loop.time() + seconds
     # Some of it goes on without a caller: what is committed, what is adopted.
     loop.call_at(end, cache.cut_short)
-    cache.part()
     if passed := [door.hand_over() for door in doors if door.passed]:
         await asyncio.gather(*passed)
     cache.drain()
