@@ -123,8 +123,9 @@ async def test_a_listener_on_the_network_shows_what_is_here_to_who_has_the_token
     token = Token()
     async with at(root, "public", token) as (_, network):
         for path in SHOWN:
-            answer = await network.client.get(path, headers=AS_SHOWN)
-            assert problem(answer)["code"] == "forbidden"
+            refused = problem(await network.client.get(path, headers=AS_SHOWN))
+            assert refused["code"] == "forbidden"
+            assert "token_file" in str(refused["detail"])
         token.replace(TOKEN)
         for path in SHOWN:
             assert problem(await network.client.get(path))["code"] == "unauthorized"

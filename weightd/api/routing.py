@@ -190,8 +190,11 @@ def sent_path(scope: Scope) -> str:
 
 def closed(route: Route, door: Door, admin: str) -> Handler:
     """What a route answers at a door where it is not open; ``admin`` names the one where it is."""
+    reason = f"{route.method} {route.path} is not answered at the {door} door"
+    if door == "public" and route.by_token(door):
+        reason += " without a token, and token_file names none"
 
     async def refuse(_: Request) -> Response:
-        raise Forbidden(f"{route.method} {route.path} is not answered at the {door} door", admin)
+        raise Forbidden(reason, admin)
 
     return refuse

@@ -19,7 +19,7 @@ function showFigures({ status, refetched_bytes }) {
     : "no lookup since the start");
   say($("model-count"), number(status.models));
   say($("model-more"), status.retired_models
-    ? `and ${number(status.retired_models)} replaced but kept` : "answered by a lookup");
+    ? `and ${number(status.retired_models)} replaced but kept` : "here, and found by a lookup");
   say($("kept"), count(status.pins, "pin"));
   const oldest = status.oldest_pin_since
     ? `, the oldest ${duration((now() - Date.parse(status.oldest_pin_since)) / 1000)}` : "";
@@ -66,7 +66,7 @@ function notesOf({ status, unwell, unwritable }) {
   }
   if (status.waiting) {
     note(false, `${count(status.waiting, "arrival")} waiting for room.`,
-      "Pinned models keep it: see who keeps what below.");
+      "Too much is pinned, in use or arriving: see who keeps what below. weightd’s log names what waits.");
   }
   if (status.foreign.length) {
     const names = status.foreign.slice(0, 5).map(visible).join(", ");

@@ -115,7 +115,8 @@ function showLost() {
   if (lostAt === null) return;
   const ago = duration((Date.now() - lostAt) / 1000);
   const what = shown === null ? "" : " What is below is what it said last.";
-  say($("lost-more"), `${ago} ago.${what} This page asks again every two seconds, and goes on by itself.`);
+  say($("lost-more"), `${ago} ago.${what} This page asks again every two seconds, and goes on by itself. `
+    + "The cause is in systemctl status weightd on the node, or in its pod’s log.");
 }
 
 function tickOn() {
