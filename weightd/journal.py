@@ -12,8 +12,18 @@ ERROR: Final = "<3>"
 
 def is_journal(environ: Mapping[str, str], stream: TextIO) -> bool:
     """Whether a stream goes to systemd's journal, which says so in JOURNAL_STREAM."""
-    try:
-        found = os.fstat(stream.fileno())
-    except (OSError, ValueError):
+    descriptor = descriptor_of(stream)
+    if descriptor is None:
         return False
+    found = os.fstat(descriptor)
     return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def descriptor_of(stream: TextIO) -> int | None:
+    """That of a stream, if it has one that is open."""
+    try:
+        descriptor = stream.fileno()
+        os.fstat(descriptor)
+    except (OSError, ValueError):
+        return None
+    return descriptor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.daemon.notified import Manager, manager
 from tests.system.daemon import running
 from tests.system.faults import Fault, failing
 from weightd.daemon.heart import watchdog_seconds
+from weightd.daemon.notify import notify
 
 CAPACITY = 4096 * 2500
 
@@ -78,3 +80,13 @@ def test_more_time_is_asked_for_while_it_starts(root: Path, watched: Manager) ->
 @pytest.mark.parametrize("given", ["", "0", "-5", "soon", "²"])
 def test_a_watchdog_that_means_nothing_is_none(given: str) -> None:
     assert watchdog_seconds({"WATCHDOG_USEC": given}, 7) is None
+
+
+def test_who_has_no_descriptor_left_goes_on_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/nobody")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        notify("WATCHDOG=1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -140,6 +140,34 @@ def test_a_directory_that_cannot_be_written_harms_nothing_and_is_tried_again(
         assert f'setting=node_labels file={place} reason="No such file' in daemon.said()
 
 
+def test_what_is_no_file_is_not_replaced(root: Path, places: tuple[Path, Path]) -> None:
+    labels, series = places
+    os.mkfifo(labels)
+    series.mkdir()
+    options = ("--node-labels", str(labels), "--textfile", str(series))
+    with running(root, capacity=100_000, options=options) as daemon:
+        until(lambda: daemon.said().count("something is there that is not a file") == 2)
+        assert daemon.client.status()["state"] == "ready"
+    assert stat.S_ISFIFO(labels.lstat().st_mode)
+    assert os.listdir(labels.parent) == ["weightd"]
+    assert os.listdir(series.parent) == ["weightd.prom"]
+
+
+def test_a_link_at_the_name_is_replaced_and_not_followed(
+    root: Path, places: tuple[Path, Path]
+) -> None:
+    labels = places[0]
+    theirs = root.parent / "theirs"
+    theirs.write_text("theirs")
+    labels.symlink_to(theirs)
+    (labels.parent / ".weightd.new").symlink_to(theirs)
+    with running(root, capacity=100_000, options=("--node-labels", str(labels))):
+        until(lambda: not labels.is_symlink())
+    assert labelled(labels) == []
+    assert theirs.read_text() == "theirs"
+    assert os.listdir(labels.parent) == ["weightd"]
+
+
 def test_what_a_killed_daemon_left_is_in_nobodys_way(root: Path, places: tuple[Path, Path]) -> None:
     labels = places[0]
     (labels.parent / ".weightd.new").write_text("half")

@@ -180,6 +180,42 @@ def test_two_listeners_have_two_ports(tmp_path: Path, listen: str, api: str, cla
         load_fit(flags, tmp_path / "weightd.toml")
 
 
+@pytest.mark.parametrize(
+    ("place", "of"),
+    [
+        ("cache/state.db", "in the root"),
+        ("cache/models/one.prom", "in the root"),
+        ("link/state.db", "in the root"),
+        ("s", "the path of socket as well"),
+        ("r", "the path of replica_socket as well"),
+        ("weightd.toml", "the path of config as well"),
+        ("token", "the path of token_file as well"),
+        ("hub", "the path of the credential hub as well"),
+    ],
+)
+def test_what_is_written_for_others_is_at_no_other_place(
+    tmp_path: Path, place: str, of: str
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "cache")
+    (tmp_path / "weightd.toml").write_text("")
+    for name in ("token", "hub"):
+        (tmp_path / name).write_text("0123456789abcdef")
+    flags = {
+        "config": str(tmp_path / "weightd.toml"),
+        "replica_socket": str(tmp_path / "r"),
+        "token_file": str(tmp_path / "token"),
+        "credentials": f"hub={tmp_path}/hub",
+        "node_labels": str(tmp_path / place),
+    }
+    (problem,) = problems(flags, tmp_path)
+    assert problem.startswith(f"node_labels (--node-labels): {tmp_path / place} is ")
+    assert of in problem
+    if place.endswith(".prom"):
+        flags["textfile"] = flags.pop("node_labels")
+        (problem,) = problems(flags, tmp_path)
+        assert problem.startswith("textfile (--textfile): ")
+
+
 @pytest.mark.needs("root")
 def test_what_another_user_may_not_read_or_write_is_told() -> None:
     with tempfile.TemporaryDirectory() as place:

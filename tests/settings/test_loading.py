@@ -196,10 +196,22 @@ def test_file_that_is_named_must_exist(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("content", [b"capacity = ", b"\xff\xfe", b"[capacity]\nx = 1\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"capacity = ", b"\xff\xfe", b"[capacity]\nx = 1\n"),
+        b"capacity = " + b"9" * 5000,
+        b"capacity = " + b"[" * 5000,
+    ],
+)
 def test_file_that_cannot_be_used(content: bytes, config: Path) -> None:
     config.write_bytes(content)
     assert len(problems({}, config)) == 1
+
+
+def test_file_in_the_home_of_nobody(config: Path) -> None:
+    (problem,) = problems({"config": "~nobody-of-that-name/weightd.toml"}, config)
+    assert problem.startswith("config (--config): ")
 
 
 def test_config_does_not_name_another(config: Path) -> None:

@@ -105,6 +105,11 @@ def test_group_by_name_and_number() -> None:
     assert values.parse_group("12345") == 12345
     with pytest.raises(ValueError, match="no group 'no-such-group'"):
         values.parse_group("no-such-group")
+    # The kernel takes the number behind the greatest for none.
+    assert values.parse_group(str(2**32 - 2)) == 2**32 - 2
+    for number in (str(2**32 - 1), "9" * 5000):
+        with pytest.raises(ValueError, match="more than the kernel's"):
+            values.parse_group(number)
 
 
 def test_paths_become_absolute() -> None:

@@ -6,6 +6,8 @@ import io
 import os
 import sys
 
+_STDOUT, _STDERR = 1, 2
+
 
 class Unwritable(Exception):
     """The output cannot be written; the message says why."""
@@ -33,15 +35,18 @@ def say_json(document: object) -> None:
     say(json.dumps(document, indent=2))
 
 
-def note(line: str) -> None:
-    """Say something beside the answer, in one line, where anybody can be told."""
+def note(line: str, priority: str = "") -> None:
+    """Say something beside the answer, in one line, where anybody can be told.
+
+    ``priority`` is what the journal takes off its beginning.
+    """
     from weightd.cli.terminal import visible
 
     # print takes None for the other one.
     if sys.stderr is None:
         return
     try:
-        print(f"weightd: {visible(line)}", file=sys.stderr, flush=True)
+        print(f"{priority}weightd: {visible(line)}", file=sys.stderr, flush=True)
     except OSError:
         # The exit code says as much.
         return
@@ -52,6 +57,24 @@ def nobody_reads() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def stand_in_for_closed() -> None:
+    """Open standard streams that are closed, on nothing.
+
+    What is opened next would have their numbers, and get what is meant for them.
+    """
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(nowhere, True)
+    os.close(nowhere)
+    if sys.stdout is None:
+        sys.stdout = _stream(_STDOUT)
+    if sys.stderr is None:
+        sys.stderr = _stream(_STDERR)
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", "replace")
 
 
 def printable() -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from weightd.cli.exits import Exit
-from weightd.cli.output import say
+from weightd.cli.output import Unwritable, note, say, stand_in_for_closed
 from weightd.journal import ERROR, is_journal
 from weightd.settings import (
     Budget,
@@ -69,11 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         if short := shortage_at(loaded.settings.root, budget.capacity, budget.min_free):
             say(f"note: {short}")
         return Exit.OK
+    stand_in_for_closed()
     # The daemon takes most of a second to import; --check and --help do without it.
     from weightd.daemon import StartRefused, serve
 
     try:
-        serve(loaded.settings, budget, announce=say, read=read)
+        serve(loaded.settings, budget, announce=_announce, read=read)
     except StartRefused as error:
         return _refuse(error.problems, Exit.ERROR)
     return Exit.OK
@@ -82,5 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse(problems: tuple[str, ...], code: int) -> int:
     priority = ERROR if is_journal(os.environ, sys.stderr) else ""
     for problem in problems:
-        print(f"{priority}weightd: {problem}", file=sys.stderr)
+        note(problem, priority)
     return code
+
+
+def _announce(lines: str) -> None:
+    """A daemon that works does not end because nobody can be told so."""
+    try:
+        say(lines)
+    except Unwritable as error:
+        # The daemon has it by now, and other commands do without.
+        import logging
+
+        figures = {"reason": str(error)}
+        logging.getLogger(__name__).warning("the output cannot be written", extra=figures)

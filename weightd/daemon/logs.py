@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from weightd.daemon.repeats import Repeats
-from weightd.journal import is_journal
+from weightd.daemon.stderr import Lines
+from weightd.journal import descriptor_of, is_journal
 from weightd.request_id import REQUEST_ID
 
 Style: TypeAlias = Literal["text", "json"]
@@ -47,7 +48,10 @@ def set_up_logging(style: Style, level: str) -> Repeats:
     if is_journal(os.environ, sys.stderr):
         formatter = JournalFormatter(formatter)
     repeats = Repeats()
-    handler = logging.StreamHandler(sys.stderr)
+    descriptor = descriptor_of(sys.stderr)
+    handler: logging.Handler = (
+        logging.StreamHandler(sys.stderr) if descriptor is None else Lines(descriptor)
+    )
     handler.setFormatter(formatter)
     handler.addFilter(repeats)
     logging.basicConfig(handlers=[handler], force=True)

@@ -18,11 +18,11 @@ def notify(*words: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
             channel.sendto("\n".join(words).encode(), address)
-        except OSError:
-            return
+    except OSError:
+        return
 
 
 def extended(seconds: float) -> str:

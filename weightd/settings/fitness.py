@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from weightd.settings.options import Settings
-from weightd.settings.places import nearest_existing
+from weightd.settings.places import CONFIG, nearest_existing
 from weightd.settings.values import (
     DIRECTORIES_FORM,
     FILE_FORM,
@@ -145,6 +145,41 @@ def _import_roots(settings: Settings) -> Iterable[str]:
             )
 
 
+def _node_labels(settings: Settings) -> Iterable[str]:
+    return _written(settings, settings.node_labels)
+
+
+def _textfile(settings: Settings) -> Iterable[str]:
+    return _written(settings, settings.textfile)
+
+
+def _written(settings: Settings, path: Path | None) -> Iterable[str]:
+    """A file that is replaced as models come and go would take what is there with it."""
+    if path is None:
+        return
+    place = _real(path)
+    if place.is_relative_to(os.path.realpath(settings.root)):
+        yield f"{path} is in the root ({settings.root}), where only models are; give another place"
+    for name, other in _read_elsewhere(settings):
+        if other is not None and _real(other) == place:
+            yield f"{path} is the path of {name} as well, and would be replaced; give another"
+
+
+def _read_elsewhere(settings: Settings) -> Iterable[tuple[str, Path | None]]:
+    yield "config", settings.config or CONFIG
+    yield "socket", settings.socket
+    yield "replica_socket", settings.replica_socket
+    yield "token_file", settings.token_file
+    yield "ca_file", settings.ca_file
+    for one in settings.credentials:
+        yield f"the credential {one.name}", Path(one.path)
+
+
+def _real(path: Path) -> Path:
+    """Where a name is, whatever its directory is called; it may itself be a link."""
+    return Path(os.path.realpath(path.parent), path.name)
+
+
 def _is(look: Callable[[], bool]) -> bool:
     try:
         return look()
@@ -159,6 +194,17 @@ def _may(path: Path, mode: int) -> bool:
 _Looks: TypeAlias = tuple[tuple[tuple[str, ...], Look], ...]
 """Each with the settings it is about, of which the first is told."""
 
+_ELSEWHERE: Final = (
+    "config",
+    "root",
+    "socket",
+    "replica_socket",
+    "token_file",
+    "ca_file",
+    "credentials",
+)
+"""What has a place that no other file may be at."""
+
 _PLACES: Final[_Looks] = (
     (("root",), _root),
     (("socket",), _socket),
@@ -172,4 +218,6 @@ _LOOKS: Final[_Looks] = (
     (("ca_file",), _ca_file),
     (("credentials",), _credentials),
     (("import_roots",), _import_roots),
+    (("node_labels", *_ELSEWHERE), _node_labels),
+    (("textfile", *_ELSEWHERE), _textfile),
 )

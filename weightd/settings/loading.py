@@ -225,17 +225,22 @@ def _file(
 ) -> tuple[_File, tuple[str, ...]]:
     """Read the TOML file; problems with it are told beside those of the other sources."""
     named = flags.get("config") or environment.get("config")
-    path = Path(named).expanduser() if named else default
+    path = Path(named) if named else default
     try:
+        path = path.expanduser()
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         missing = f"config: there is no file {path}; leave the setting out, or write the file"
         return _File(path, {}), (missing,) if named else ()
+    except RuntimeError:
+        # It is in the home of nobody, which is told of any path.
+        return _File(path, {}), ()
     except (OSError, UnicodeDecodeError) as error:
         return _File(path, {}), (f"config: {path} cannot be read: {error}",)
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Numbers of thousands of digits and tables as deep are errors of Python's own.
         return _File(path, {}), (f"config: {path} is not TOML: {error}",)
     problems = tuple(_unknown(key, path) for key in values if key not in _in_file())
     return _File(path, {k: v for k, v in values.items() if k in _in_file()}, path), problems

@@ -60,6 +60,9 @@ _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{TOKEN_LEAST},}}=*", re.ASCII)
 SOCKET_PATH_MOST: Final = 107
 """Bytes of a unix socket's path; the kernel's own limit."""
 
+_GROUP_MOST: Final = 2**32 - 2
+"""The greatest number of a group; the one behind it means none at all."""
+
 _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MODE: Final = re.compile(r"(?:0o?)?[0-7]{3}", re.ASCII)
 
@@ -174,6 +177,8 @@ def _mode(text: str, form: str) -> int:
 def parse_group(text: str) -> int:
     """Turn a group's name or number into its number."""
     if text.isascii() and text.isdigit():
+        if len(text) > 10 or int(text) > _GROUP_MOST:
+            raise ValueError(f"{text!r} is more than the kernel's {_GROUP_MOST}; give {GROUP_FORM}")
         return int(text)
     try:
         return grp.getgrnam(text).gr_gid
