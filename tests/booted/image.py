@@ -6,6 +6,7 @@ a wheel of this tree, what that requires as it is here, and the units.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
@@ -53,14 +54,18 @@ def build(place: Path) -> Path:
 
 
 def _base() -> Path:
+    """Made by who comes first; who comes meanwhile waits."""
     base = KEPT / "base"
-    if not base.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
-        fresh = KEPT / "base.new"
-        shutil.rmtree(fresh, ignore_errors=True)
-        command = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}")
-        run(*command, _release(), str(fresh))
-        fresh.rename(base)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not base.exists():
+            fresh = KEPT / "base.new"
+            run("rm", "-rf", "--one-file-system", str(fresh))
+            # What it mounts in there and, if it is killed, leaves is gone with its namespace.
+            command = ("unshare", "--mount", "debootstrap", "--variant=minbase")
+            run(*command, f"--include={PACKAGES}", _release(), str(fresh))
+            fresh.rename(base)
     return base
 
 

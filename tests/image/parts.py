@@ -82,7 +82,9 @@ def debian(place: Path) -> tuple[Path, Path]:
     """Two small systems: one with Python and no more, and the same with pip."""
     bare, with_pip = place / "bare", place / "with-pip"
     mirror = run("apt-get", "indextargets", "--format", "$(REPO_URI)").split()[0]
-    run("debootstrap", "--variant=minbase", "--include=python3", "bookworm", bare, mirror)
+    # What it mounts in there and, if it is killed, leaves is gone with its namespace.
+    command = ("unshare", "--mount", "debootstrap", "--variant=minbase", "--include=python3")
+    run(*command, "bookworm", bare, mirror)
     for cached in (*bare.glob("var/cache/apt/archives/*.deb"), *bare.glob("var/lib/apt/lists/*_*")):
         cached.unlink()
     shutil.copytree(bare, with_pip, symlinks=True, ignore=_devices)
