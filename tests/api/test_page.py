@@ -235,6 +235,17 @@ async def test_refusals_say_what_to_do_and_are_told_once_however_often(served: S
     assert [one["key"] for one in told] == [f"org/huge-{last - n}" for n in range(REFUSALS_SHOWN)]
 
 
+async def test_a_refusal_is_told_until_the_model_is_here(served: Served) -> None:
+    await served.put("org/kept", BUDGET // 2)
+    await served.client.put("/v1/pins/replica-1/org/kept")
+    await served.put("org/late", BUDGET * 3 // 4)
+    await served.put("org/huge", BUDGET + 1)
+    assert len((await seen(served))["refusals"]) == 2
+    await served.client.delete("/v1/pins/replica-1/org/kept")
+    await _created(served.put("org/late", BUDGET * 3 // 4))
+    assert [one["key"] for one in (await seen(served))["refusals"]] == ["org/huge"]
+
+
 async def test_the_last_evictions_are_told_by_the_next_run_too(root: Path) -> None:
     async with serving(root) as served:
         for number in range(RECENT + 5):
@@ -333,3 +344,19 @@ async def test_an_arrival_that_waits_for_room_and_an_upload_are_told(served: Ser
         await served.client.delete("/v1/pins/h/org/kept")
     assert (await served.client.delete(f"/v1/uploads/{upload['id']}")).status_code == 204
     assert (await seen(served))["arrivals"] == []
+
+
+async def test_an_upload_that_waits_for_room_is_told(served: Served) -> None:
+    await served.put("org/kept", BUDGET // 2)
+    await served.client.put("/v1/pins/h/org/kept")
+    asked = {"key": "org/u", "files": [{"path": "w", "bytes": BUDGET * 3 // 4}]}
+    async with asyncio.TaskGroup() as group:
+        begun = group.create_task(served.client.post("/v1/uploads?wait=30", json=asked))
+        told = await until(served, lambda told: told["arrivals_total"] == 1)
+        [waits] = told["arrivals"]
+        assert (waits["key"], waits["kind"], waits["state"]) == ("org/u", "upload", "waiting")
+        await served.client.delete("/v1/pins/h/org/kept")
+    [arrives] = (await seen(served))["arrivals"]
+    assert (arrives["kind"], arrives["state"]) == ("upload", "arriving")
+    upload = begun.result().json()["id"]
+    assert (await served.client.delete(f"/v1/uploads/{upload}")).status_code == 204

@@ -23,8 +23,8 @@ from weightd.daemon.logs import (
     set_level,
 )
 from weightd.daemon.repeats import KINDS_MAX, LINES_MAX, SECONDS, Repeats
-from weightd.journal import is_journal
 from weightd.request_id import REQUEST_ID
+from weightd.systemd_journal import is_journal
 
 FIELD = r' (\w+)=("(?:[^"\\]|\\.)*"|[^ "=]+)'
 """What a field is to whoever takes a line apart."""

@@ -15,6 +15,7 @@ from weightd.cache.fetching.terms import FetchView
 from weightd.cache.keepers import pins_of, uses_of
 from weightd.cache.records import PinView, UploadView
 from weightd.cache.refusals import Refusal
+from weightd.cache.underway import Brought
 from weightd.ledger import Generation
 from weightd.model import Eviction, GenerationId, Key
 
@@ -61,9 +62,9 @@ class ModelView:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalView:
-    """A put or an adoption under way."""
+    """A put or an adoption under way, or an upload that is not begun yet: it may wait for room."""
 
-    kind: Literal["put", "adoption"]
+    kind: Brought
     key: Key
     waits: bool
     bytes_done: int

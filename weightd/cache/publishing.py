@@ -160,7 +160,7 @@ class Publications:
         succession = self._context.ledger.commit(reservation, id.digest, blobs, now)
         self._context.models[id] = Model(manifest, checked_at=now)
         self._context.counters.arrived(id, manifest.bytes, now)
-        self._tell("published", succession.generation)
+        self._tell_published(succession.generation)
         return succession
 
     async def _publish_on_disk(self, ingest: Ingest, manifest: Manifest) -> tuple[Blob, ...]:
@@ -197,7 +197,7 @@ class Publications:
             gone = ledger.read(known.id, -1)
             if gone is not None:
                 self._context.tasks.spawn(self._evictions.let_go([gone]), "let go")
-        self._tell("published", known)
+        self._tell_published(known)
         return succession
 
     async def _unretire(self, known: Generation, origination: Origination) -> None:
@@ -236,6 +236,10 @@ class Publications:
         if succession.retired is not None:
             self._tell("retired", succession.retired)
             await self._evictions.retirements.mark_or_later(succession.retired.id)
+
+    def _tell_published(self, generation: Generation) -> None:
+        self._context.refusals.forget(generation.id.key)
+        self._tell("published", generation)
 
     def _tell(self, type: str, generation: Generation) -> None:
         self._context.events.tell(

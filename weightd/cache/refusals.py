@@ -47,5 +47,10 @@ class Refusals:
         if len(self._kept) > REFUSALS_KEPT:
             del self._kept[next(iter(self._kept))]
 
+    def forget(self, key: Key) -> None:
+        """It has come since: nothing is left to do about them."""
+        for one in [kept for kept in self._kept if kept[0] == key]:
+            del self._kept[one]
+
     def newest_first(self) -> list[Refusal]:
         return list(reversed(self._kept.values()))

@@ -1,4 +1,4 @@
-"""What callers bring themselves, while it is on its way: puts and adoptions."""
+"""What callers bring themselves, while it is on its way: puts, adoptions, uploads that begin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from weightd.ledger import Reservation
 from weightd.model import Key
 
-Brought: TypeAlias = Literal["put", "adoption"]
+Brought: TypeAlias = Literal["put", "adoption", "upload"]
 
 
 @dataclass(slots=True, eq=False)

@@ -137,7 +137,9 @@ class Uploads:
             raise TooMany(what="uploads", limit=most)
         self._beginning += 1
         try:
-            upload = await self._begin(key, tuple(files), owner, ingest, wait, trusted)
+            announced, now = sum(file.bytes for file in files), self._context.clock.now()
+            with self._context.under_way.bring("upload", key, announced, now):
+                upload = await self._begin(key, tuple(files), owner, ingest, wait, trusted)
         except (TooLarge, Blocked, DiskFull) as error:
             self._admission.refused(key, error)
             raise

@@ -8,7 +8,6 @@ import sys
 
 from weightd.cli.exits import Exit
 from weightd.cli.output import Unwritable, note, say, stand_in_for_closed
-from weightd.journal import ERROR, is_journal
 from weightd.settings import (
     Budget,
     Settings,
@@ -18,6 +17,7 @@ from weightd.settings import (
     options,
     shortage_at,
 )
+from weightd.systemd_journal import ERROR, is_journal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

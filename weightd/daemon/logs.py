@@ -17,8 +17,8 @@ from typing import Final, Literal, TypeAlias
 
 from weightd.daemon.repeats import Repeats
 from weightd.daemon.stderr import Lines
-from weightd.journal import descriptor_of, is_journal
 from weightd.request_id import REQUEST_ID
+from weightd.systemd_journal import descriptor_of, is_journal
 
 Style: TypeAlias = Literal["text", "json"]
 
