@@ -244,7 +244,8 @@ def parse_rate(text: str) -> int | None:
 def parse_file(text: str, form: str = FILE_FORM) -> Path:
     """Read the path of a file, which must be there."""
     path = parse_path(text)
-    if not path.is_file() or not os.access(path, os.R_OK):
+    # Which, unlike the method of a path, is no error where this user may not look.
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
         raise ValueError(f"{str(path)!r} is not {form}")
     return path
 
