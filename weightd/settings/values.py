@@ -313,10 +313,10 @@ def _credential(name: str, item: object) -> CredentialFile:
     if not {"file"} <= set(table) <= {"file", "for"}:
         raise ValueError(f"{name} is {item!r}; its table is {CREDENTIAL_TABLE_FORM}")
     file = table["file"]
-    absolute = str(file).startswith("/") and "\0" not in str(file)
+    absolute = str(file).startswith("/") and str(file).isprintable()
     if not isinstance(file, str) or not absolute or not _CREDENTIAL.fullmatch(name):
         raise ValueError(
-            f"'{name}={file}' is not a name and an absolute path; give {CREDENTIALS_FORM}"
+            f"{f'{name}={file}'!r} is not a name and an absolute path; give {CREDENTIALS_FORM}"
         )
     return CredentialFile(name, file, _shown_to(name, table["for"]) if "for" in table else ())
 
