@@ -49,7 +49,7 @@ WRONG: dict[str, list[str]] = {
     "socket_group": ["no-such-group-here"],
     "replica_socket": ["/etc/hostname", "/" + "y" * 200],
     "listen": ["everywhere", "127.0.0.1:99999"],
-    "token_file": ["/no/such/token", "/etc", "/dev/null"],
+    "token_file": ["/no/such/token", "/etc", "/dev/null", "/" + "x" * 300],
     "file_mode": ["0644", "x"],
     "group": ["no-such-group-here"],
     "idle_timeout": ["0", "soon"],
@@ -61,7 +61,7 @@ WRONG: dict[str, list[str]] = {
     "partial_ttl": ["1 fortnight"],
     "allow_origins": ["ftp://x/", "org"],
     "import_roots": ["relative", "/no/such/root", "/etc/hostname"],
-    "ca_file": ["/no/such.pem", "/etc/hostname", "/dev/null"],
+    "ca_file": ["/no/such.pem", "/etc/hostname", "/dev/null", "/" + "x" * 300],
     "credentials": ["hub", "hub=/no/such/credential", "hub=relative", "hub=/etc"],
     "node_labels": ["/etc/.hidden", "/etc/labels/"],
     "textfile": ["/etc/.weightd.prom", "/etc/weightd.txt"],
@@ -230,6 +230,21 @@ def test_what_another_user_may_not_read_or_write_is_told() -> None:
             told = problems(flags, here)
     assert {one.partition(" ")[0] for one in told} == {"root", "credentials", "import_roots"}
     assert all("(uid 65534)" in one for one in told)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", ["token_file", "ca_file"])
+def test_what_is_where_another_user_may_not_look_is_told(name: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        here = Path(place)
+        here.chmod(0o755)
+        closed = here / "closed"
+        closed.mkdir(mode=0o700)
+        (closed / "file").write_text("x" * 32)
+        with as_user(65534):
+            told = problems({"root": str(here), name: str(closed / "file")}, here)
+    # The root is root's here.
+    assert {one.partition(" ")[0] for one in told} == {"root", name}
 
 
 @contextmanager

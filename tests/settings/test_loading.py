@@ -209,6 +209,16 @@ def test_file_that_cannot_be_used(content: bytes, config: Path) -> None:
     assert len(problems({}, config)) == 1
 
 
+def test_credential_with_a_name_that_cannot_be_told(config: Path) -> None:
+    (problem,) = problems({"credentials": "hub=/a\udcff"}, config)
+    assert problem.startswith(r"credentials (--credentials): 'hub=/a\udcff' is not a name and")
+
+
+def test_file_without_an_end(config: Path) -> None:
+    (problem,) = problems({"config": "/dev/zero"}, config)
+    assert problem == "config: /dev/zero is longer than 1048576 bytes"
+
+
 def test_file_in_the_home_of_nobody(config: Path) -> None:
     (problem,) = problems({"config": "~nobody-of-that-name/weightd.toml"}, config)
     assert problem.startswith("config (--config): ")

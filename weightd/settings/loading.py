@@ -27,8 +27,9 @@ from weightd.units import format_bytes
 _UNSET: Final = {"allow_origins": "(any)", "ca_file": "(the system's)"}
 """What no value means, where it does not mean none."""
 
-
 _OF_NO_VARIABLE: Final = "="
+
+_CONFIG_BYTES_MAX: Final = 1024 * 1024
 
 
 class SettingsError(Exception):
@@ -228,7 +229,8 @@ def _file(
     path = Path(named) if named else default
     try:
         path = path.expanduser()
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(_CONFIG_BYTES_MAX + 1).decode()
     except FileNotFoundError:
         missing = f"config: there is no file {path}; leave the setting out, or write the file"
         return _File(path, {}), (missing,) if named else ()
@@ -237,6 +239,8 @@ def _file(
         return _File(path, {}), ()
     except (OSError, UnicodeDecodeError) as error:
         return _File(path, {}), (f"config: {path} cannot be read: {error}",)
+    if len(text) > _CONFIG_BYTES_MAX:
+        return _File(path, {}), (f"config: {path} is longer than {_CONFIG_BYTES_MAX} bytes",)
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -247,7 +247,8 @@ def parse_rate(text: str) -> int | None:
 def parse_file(text: str, form: str = FILE_FORM) -> Path:
     """Read the path of a file, which must be there."""
     path = parse_path(text)
-    if not out_of_sight(path) and not (os.access(path, os.R_OK) and path.is_file()):
+    # `isfile`, unlike the method of a path, raises nothing where this user may not look.
+    if not out_of_sight(path) and not (os.path.isfile(path) and os.access(path, os.R_OK)):
         raise ValueError(f"{str(path)!r} is not {form}")
     return path
 
@@ -331,10 +332,10 @@ def _credential(name: str, item: object) -> CredentialFile:
     if not {"file"} <= set(table) <= {"file", "for"}:
         raise ValueError(f"{name} is {item!r}; its table is {CREDENTIAL_TABLE_FORM}")
     file = table["file"]
-    absolute = str(file).startswith("/") and "\0" not in str(file)
+    absolute = str(file).startswith("/") and str(file).isprintable()
     if not isinstance(file, str) or not absolute or not _CREDENTIAL.fullmatch(name):
         raise ValueError(
-            f"'{name}={file}' is not a name and an absolute path; give {CREDENTIALS_FORM}"
+            f"{f'{name}={file}'!r} is not a name and an absolute path; give {CREDENTIALS_FORM}"
         )
     return CredentialFile(name, file, _shown_to(name, table["for"]) if "for" in table else ())
 
