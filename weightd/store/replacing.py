@@ -30,11 +30,16 @@ def replace_file(path: Path, data: bytes) -> None:
             os.unlink(unfinished, dir_fd=directory)
         descriptor = os.open(unfinished, tree.CREATE_FLAGS, 0o600, dir_fd=directory)
         try:
-            tree.write_all(descriptor, data)
-            os.fchmod(descriptor, _MODE)
-        finally:
-            os.close(descriptor)
-        os.rename(unfinished, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+            try:
+                tree.write_all(descriptor, data)
+                os.fchmod(descriptor, _MODE)
+            finally:
+                os.close(descriptor)
+            os.rename(unfinished, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            # Half of it would only stand on a disk that is full.
+            os.unlink(unfinished, dir_fd=directory)
+            raise
     finally:
         os.close(directory)
 
