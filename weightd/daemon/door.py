@@ -70,18 +70,17 @@ class Door(uvicorn.Server):
         await super().startup(sockets)
         self.opened.set()
 
-    async def hand_over(self) -> None:
+    async def hand_over(self) -> list[asyncio.Future[None]]:
         """Take no further connection, and hear who has one to the end of his request.
 
-        Each is bounded, see `EdgeProtocol.hand_over`.
+        The futures are done when they were heard; each is bounded, see `EdgeProtocol.hand_over`.
         """
         for server in self.servers:
             server.close()
         # Who was taken in this turn of the loop becomes a connection in the next.
         for _ in range(2):
             await asyncio.sleep(0)
-        if heard := [one.hand_over() for one in self._connections()]:
-            await asyncio.wait(heard)
+        return [one.hand_over() for one in self._connections()]
 
     def _connections(self) -> list[EdgeProtocol]:
         found = []

@@ -295,22 +295,23 @@ def _announce(at: Whereabouts, settings: Settings, announce: Announce, seconds: 
 async def _part(cache: WeightCache, doors: list[Door], heart: Heart, seconds: float) -> None:
     """Tell everybody that it stops, and drain for at most ``seconds``."""
     cache.part()
+    # Where sockets were passed, who is connected may still ask, and who is not yet is taken by the
+    # next instance; elsewhere there is nobody to take him, and he is told that this one drains.
+    heard = [one for door in doors if door.passed for one in await door.hand_over()]
     heart.say("STOPPING=1", extended(seconds + _ENDING_SECONDS))
-    await _drain(cache, doors, seconds)
+    await _drain(cache, doors, heard, seconds)
 
 
-async def _drain(cache: WeightCache, doors: list[Door], seconds: float) -> None:
-    """Readiness goes, nothing new arrives, and what is under way may finish for a while.
-
-    Where sockets were passed, who is connected may still ask, and who is not yet is taken by
-    the next instance; elsewhere there is nobody to take him, and he is told that this one drains.
-    """
+async def _drain(
+    cache: WeightCache, doors: list[Door], heard: list[asyncio.Future[None]], seconds: float
+) -> None:
+    """Readiness goes, nothing new arrives, and what is under way may finish for a while."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     # Some of it goes on without a caller: what is committed, what is adopted.
     loop.call_at(end, cache.cut_short)
-    if passed := [door.hand_over() for door in doors if door.passed]:
-        await asyncio.gather(*passed)
+    if heard:
+        await asyncio.wait(heard)
     cache.drain()
     under_way = [request for door in doors for request in door.under_way()]
     log.info("draining", extra={"under_way": len(under_way), "seconds": seconds})
