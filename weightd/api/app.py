@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
+from functools import cache, partial
 from typing import Any, Final
 
-from fastapi import FastAPI
+from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -13,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from weightd.api import adoptions, fetches, models, node, pins, uploads, verify, warm
 from weightd.api.desk import Desk
 from weightd.api.edge import Edge
-from weightd.api.openapi import describe, options
+from weightd.api.openapi import describe
 from weightd.api.page import routes as page
 from weightd.api.problems import TABLE
 from weightd.api.protocol import EdgeProtocol
@@ -22,8 +23,8 @@ from weightd.api.token import guarded
 from weightd.api.words import json_answer
 
 
-async def get_openapi(request: Request) -> Response:
-    return json_answer(request.app.openapi())
+async def get_openapi(_: Request) -> Response:
+    return json_answer(await asyncio.to_thread(described))
 
 
 ROUTES: Final = (
@@ -48,38 +49,27 @@ ROUTES: Final = (
 """Every route there is; the hot ones come first, since they are tried in order."""
 
 
-class App(FastAPI):
+@cache
+def described() -> dict[str, Any]:
+    """What `/openapi.json` answers, made when it is first asked for.  Takes most of a second."""
+    return describe(ROUTES)
+
+
+class App:
     """One door: described by FastAPI, and answered by an `Edge` from the same table.
 
     FastAPI would answer as well, through layers that cost a lookup several times its own work.
+    ``state`` is what Starlette's requests find as that of their app.
     """
 
     def __init__(self, desk: Desk, door: Door, admin: str) -> None:
-        super().__init__(
-            title="weightd", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
-        )
-        self.state.desk = desk
-        self.state.admin = admin
-        self.state.door = door
+        self.state = State({"desk": desk, "admin": admin, "door": door})
         handlers = [(route, _handler(desk, route, door, admin)) for route in ROUTES]
         self._edge = Edge(Table(handlers), desk.times, desk.ids, desk.limits.drain)
-        for route, handler in handlers:
-            self.add_api_route(
-                route.path,
-                handler,
-                methods=[route.method],
-                response_class=Response,
-                **options(route),
-            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
         await self._edge(scope, receive, send)
-
-    def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            self.openapi_schema = describe(self, ROUTES)
-        return self.openapi_schema
 
 
 def create_app(desk: Desk, door: Door, *, admin: str = "the admin socket") -> App:
