@@ -93,8 +93,10 @@ def test_what_can_come_comes(root: Path, liar: Liar) -> None:
             records = {name: each.result() for name, each in told.items()}
         for name, story in MENDS.items():
             assert _model(name).is_at(Path(records[name]["path"])), name
-            expected = Counter(dict.fromkeys(GOOD, 1)) + Counter({BAD: story.asked})
-            assert _asked(library, name) == expected, name
+            asked = _asked(library, name)
+            # Once more where a kept connection was closed, or the machine slower than the timeout.
+            assert story.asked <= asked.pop(BAD) <= story.asked + 1, name
+            assert asked == Counter(dict.fromkeys(GOOD, 1)), name
         status = settled(daemon)
         verify_disk(daemon, status)
         assert (status["models"], status["partials"]) == (len(MENDS), 0)
