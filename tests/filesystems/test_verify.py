@@ -62,6 +62,7 @@ def test_a_disk_that_is_gone_has_lost_no_model(tmp_path: Path, kind: str) -> Non
         models = models_in(store)
         backing.cut(NOTHING_LEFT)
         for model, _ in models.values():
-            with pytest.raises(IoError, match="Input/output error"):
+            # The latter is what ext4 says, once in a long while, of what it cannot look up there.
+            with pytest.raises(IoError, match="Input/output error|Cannot allocate memory"):
                 store.verify(model, Reading())
         backing.grow_back()
