@@ -63,6 +63,6 @@ def test_a_disk_that_is_gone_has_lost_no_model(tmp_path: Path, kind: str) -> Non
         backing.cut(NOTHING_LEFT)
         for model, _ in models.values():
             # The latter is what ext4 says, once in a long while, of what it cannot look up there.
-            with pytest.raises(IoError, match="Input/output error|Cannot allocate memory"):
+            with pytest.raises(IoError, match=r"Input/output error|Cannot allocate memory"):
                 store.verify(model, Reading())
         backing.grow_back()
