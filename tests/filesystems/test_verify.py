@@ -58,11 +58,12 @@ def test_a_disk_that_is_gone_has_lost_no_model(tmp_path: Path, kind: str) -> Non
     image, root = tmp_path / "image", tmp_path / "root"
     make(kind, image)
     backing = Backing(image, root)
+    # Of ext4 the latter was seen once, under load.
+    said = "(Input/output error|Cannot allocate memory)" if kind == "ext4" else "Input/output error"
     with attached(kind, image, root), Store.open(root) as store:
         models = models_in(store)
         backing.cut(NOTHING_LEFT)
         for model, _ in models.values():
-            # The latter is what ext4 says, once in a long while, of what it cannot look up there.
-            with pytest.raises(IoError, match=r"Input/output error|Cannot allocate memory"):
+            with pytest.raises(IoError, match=said):
                 store.verify(model, Reading())
         backing.grow_back()
